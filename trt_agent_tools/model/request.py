@@ -1,0 +1,92 @@
+"""What a front end asks of the supervisor, and what the supervisor asks of a worker."""
+
+from enum import Enum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from trt_agent_tools.model.options import BuildOptions
+
+MAX_WAIT_S = 45.0
+"""The longest wait in one call: agent hosts drop calls after 60 s and more (some after 5 s)."""
+
+Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
+"""A path as text, without NUL."""
+
+Label = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""A short name for people, on one line."""
+
+
+class Backend(str, Enum):
+    """Which library builds."""
+
+    AUTO = "auto"
+    """`tensorrt` where it is installed and a GPU is there, else `tensorrt_rtx`."""
+    TENSORRT = "tensorrt"
+    TENSORRT_RTX = "tensorrt_rtx"
+    REPLAY = "replay"
+    """Plays a recorded event file, for trying policies and tests; off unless enabled."""
+
+
+class StartRequest(BaseModel):
+    """A build to start."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: Path
+    output: Path | None = None
+    backend: Backend = Backend.AUTO
+    options: BuildOptions = BuildOptions()
+    policy: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    label: Label | None = None
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+
+class BuildOrder(BaseModel):
+    """The first line that a worker reads: one build, every path absolute and already judged.
+
+    The engine is written to `partial_engine` and then moved to `output`; the manifest likewise.
+    Those two names are all that a killed worker can leave behind.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    type: Literal["build"] = "build"
+    protocol: int
+    build_id: str
+    backend: Literal["tensorrt", "tensorrt_rtx", "replay"]
+    model: Path
+    output: Path
+    partial_engine: Path
+    manifest: Path
+    partial_manifest: Path
+    roots: list[Path]
+    options: BuildOptions
+    record: Path | None = None
+    device: str = "cpu"
+    policy: str = ""
+    label: str | None = None
+
+
+class ProbeOrder(BaseModel):
+    """The first line of a worker that only loads the library, says what it takes, and ends."""
+
+    model_config = ConfigDict(frozen=True)
+
+    type: Literal["probe"] = "probe"
+    protocol: int
+    backend: Literal["tensorrt", "tensorrt_rtx", "replay"]
+
+
+class CancelOrder(BaseModel):
+    """A later line: end the build at the next callback or between two of the worker's own phases."""
+
+    model_config = ConfigDict(frozen=True)
+
+    type: Literal["cancel"] = "cancel"
+    reason: str
+
+
+FirstOrder = Annotated[BuildOrder | ProbeOrder, Field(discriminator="type")]
+FIRST_ORDER: TypeAdapter[BuildOrder | ProbeOrder] = TypeAdapter(FirstOrder)
+"""Validates the first line that a worker reads."""

@@ -1,0 +1,53 @@
+"""`BuildService`: what every front end talks to, wherever the supervisor lives."""
+
+from typing import Protocol
+
+from trt_agent_tools.model.events import Severity
+from trt_agent_tools.model.request import StartRequest
+from trt_agent_tools.model.snapshot import BuildList, BuildLog, Detail, Snapshot
+from trt_agent_tools.model.states import State
+
+
+class BuildService(Protocol):
+    """Starts, shows and ends builds. Every call may raise `Refusal`; none waits beyond `wait_s`.
+
+    A call that is cancelled or whose caller is gone never ends a build.
+    """
+
+    async def start(self, request: StartRequest, *, wait_s: float = 0.0) -> Snapshot:
+        """Accept a build and return at once, or after `wait_s` at most as `progress` would."""
+
+    async def progress(
+        self,
+        build_id: str,
+        *,
+        wait_s: float = 0.0,
+        since_seq: int | None = None,
+        detail: Detail = Detail.SUMMARY,
+    ) -> Snapshot:
+        """Return the build's snapshot.
+
+        With `wait_s` (0 to `MAX_WAIT_S`) wait for a phase change, a warning or the end first; with
+        `since_seq` such a change after that seq counts as come already.
+        """
+
+    async def cancel(
+        self,
+        build_id: str,
+        *,
+        reason: str | None = None,
+        wait_s: float = 0.0,
+        at_once: bool = False,
+    ) -> Snapshot:
+        """Ask for the build's end, and with `wait_s` wait for it. A build that has ended stays so.
+
+        `at_once` begins at SIGKILL: no grace, for a person who asked twice.
+        """
+
+    async def list_builds(self, *, state: State | None = None, limit: int = 20) -> BuildList:
+        """Return the newest builds, perhaps of one state only."""
+
+    async def log(
+        self, build_id: str, *, tail: int = 50, min_severity: Severity | None = None
+    ) -> BuildLog:
+        """Return the last `tail` lines of the build's log, cleaned of control characters."""

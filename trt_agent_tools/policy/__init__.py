@@ -1,0 +1,1 @@
+"""Policy files and what they say."""
