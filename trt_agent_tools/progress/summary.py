@@ -1,0 +1,157 @@
+"""The one line of a snapshot: for an agent that reads nothing else. It claims what is known, no more."""
+
+from trt_agent_tools.model.duration import format_duration
+from trt_agent_tools.model.events import Origin
+from trt_agent_tools.model.snapshot import Activity, Progress
+from trt_agent_tools.model.states import State
+from trt_agent_tools.progress.clock import Spans
+from trt_agent_tools.progress.phases import PhaseNode, PhaseTree
+from trt_agent_tools.progress.place import brief, shorten
+from trt_agent_tools.progress.view import BuildView
+
+QUIET_TOLD_S = 2.0
+"""A silence shorter than this is not worth a word: callbacks of a lively build come with gaps too."""
+
+_MAX_MESSAGE = 110
+_MAX_HINT = 90
+_MAX_FILE_NAME = 80
+_NONE_PERCENT = 0.5
+
+
+def summary(
+    build_id: str, view: BuildView, spans: Spans, progress: Progress, activity: Activity | None
+) -> str:
+    """Return `build_id`, the state and what a reader wants to know in this state, on one line.
+
+    `activity` is what the build's processes do now, None where that is not known.
+    """
+    return f"{build_id} {_told(view, spans, progress, activity)}"
+
+
+def _told(view: BuildView, spans: Spans, progress: Progress, activity: Activity | None) -> str:
+    match view.state:
+        case State.QUEUED:
+            return f"queued {_s(spans.elapsed_s)}: waits for its device"
+        case State.STARTING | State.BUILDING:
+            return _working(view, spans, progress, activity)
+        case State.CANCELLING:
+            return _cancelling(view, spans)
+        case State.SUCCEEDED:
+            return _succeeded(view, spans)
+        case State.FAILED:
+            return _failed(view, spans)
+        case State.CANCELLED:
+            rung = view.life.ended_by
+            ended_by = "" if rung is None else f", ended by {rung.value}"
+            return f"cancelled after {_s(spans.elapsed_s)}{_why(view)}{_where(view)}{ended_by}"
+        case State.LOST:
+            return (
+                f"lost after {_s(spans.elapsed_s)}{_where(view)}: its supervisor ended under it;"
+                " what it did afterwards is not known"
+            )
+
+
+def _working(view: BuildView, spans: Spans, progress: Progress, activity: Activity | None) -> str:
+    held = _s(spans.elapsed_s if spans.gpu_s is None else spans.gpu_s)
+    head = f"{view.state.value} {held}"
+    tree = view.phases
+    path = tree.path()
+    leaf = path[-1] if path else None
+    if leaf is not None and leaf.origin is Origin.TENSORRT:
+        steps = "" if progress.fraction is None else f", {progress.fraction:.0%} of steps"
+        in_step = leaf.steps_done < leaf.steps_total
+        busy_with = "working inside one step" if in_step else "still working"
+        return f"{head}{steps}: {brief(path)}{_silence(spans, activity, busy_with)}"
+    if view.told.result is not None:
+        return f"{head}: the engine is written, its worker process has not ended yet"
+    if _is_after_root(tree, leaf):
+        doing = "TensorRT's phases have finished"
+        if leaf is not None:
+            doing += ", its builder has not returned yet"
+        return f"{head}: {doing}{_silence(spans, activity, 'still working')}"
+    if leaf is not None:
+        return f"{head}: {brief(path)}{_lasting(leaf, spans)}"
+    return f"{head}: " + ("between two phases" if tree.begun else "its worker process starts")
+
+
+def _is_after_root(tree: PhaseTree, leaf: PhaseNode | None) -> bool:
+    # A worker's phase that began after the root is another matter, such as writing the engine.
+    root = tree.root
+    return root is not None and tree.root_has_finished and (leaf is None or leaf.order < root.order)
+
+
+def _lasting(leaf: PhaseNode, spans: Spans) -> str:
+    lasting = spans.until - leaf.started_at
+    return f", for {_s(lasting)} so far" if lasting >= QUIET_TOLD_S else ""
+
+
+def _silence(spans: Spans, activity: Activity | None, busy_with: str) -> str:
+    if spans.quiet_s is None or spans.quiet_s < QUIET_TOLD_S:
+        return ""
+    text = f"; no callback for {_s(spans.quiet_s)}"
+    if activity is None:
+        return text
+    cpu, gpu = activity.cpu_percent, activity.gpu_percent
+    usage = f"CPU {cpu:.0f}%" if gpu is None else f"CPU {cpu:.0f}%, GPU {gpu:.0f}%"
+    if activity.busy:
+        return f"{text}, {usage}: {busy_with}"
+    units = "CPU" if gpu is None else "CPU or GPU"
+    if cpu < _NONE_PERCENT and (gpu is None or gpu < _NONE_PERCENT):
+        return f"{text} and no {units} use"
+    return f"{text} and little {units} use ({usage})"
+
+
+def _cancelling(view: BuildView, spans: Spans) -> str:
+    asked = _s(max(0.0, spans.until - view.life.since))
+    waits = "waits to leave the queue"
+    if view.started_at is not None:
+        waits = "waits until all of its processes are gone"
+    path = view.phases.path()
+    doing = f"; in {brief(path)}" if path else ""
+    return f"cancelling for {asked}{_why(view)}: {waits}{doing}"
+
+
+def _succeeded(view: BuildView, spans: Spans) -> str:
+    result = view.result
+    text = f"succeeded in {_s(spans.elapsed_s)}"
+    if spans.queue_s >= QUIET_TOLD_S:
+        text += f", {_s(spans.queue_s)} of it queued"
+    if result is not None:
+        name = shorten(result.engine.rsplit("/", 1)[-1], _MAX_FILE_NAME)
+        text += f": {name} ({_size(result.bytes)})"
+    if view.life.cancel_asked:
+        text += "; complete before the cancel reached it"
+    return text
+
+
+def _failed(view: BuildView, spans: Spans) -> str:
+    text = f"failed after {_s(spans.elapsed_s)}"
+    error = view.error
+    if error is None:
+        return f"{text}{_why(view)}{_where(view)}"
+    message = shorten(error.message, _MAX_MESSAGE).rstrip(".")
+    hint = shorten(error.hint, _MAX_HINT)
+    told = ". ".join(part for part in (message, hint) if part)
+    return f"{text} ({error.code.value}){_where(view)}" + (f": {told}" if told else "")
+
+
+def _why(view: BuildView) -> str:
+    return "" if view.reason is None else f" ({view.reason.value})"
+
+
+def _where(view: BuildView) -> str:
+    path = view.phases.path()
+    return f" in {brief(path[-1:])}" if path else ""
+
+
+def _s(seconds: float) -> str:
+    return format_duration(seconds)
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:  # noqa: PLR2004  (the step between units)
+            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
