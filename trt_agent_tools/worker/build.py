@@ -1,0 +1,168 @@
+"""One real build, from the order to the engine file."""
+
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+from trt_agent_tools.model.events import (
+    EngineWritten,
+    JsonValue,
+    LogLine,
+    OptionApplied,
+    Outcome,
+    Ready,
+    Severity,
+)
+from trt_agent_tools.model.manifest import FileDigest, Manifest, OptionInEffect
+from trt_agent_tools.model.request import BuildOrder
+from trt_agent_tools.worker.artefact import write_artefact
+from trt_agent_tools.worker.channel import Channel
+from trt_agent_tools.worker.digest import InputDigests, digest_file
+from trt_agent_tools.worker.failure import build_failure
+from trt_agent_tools.worker.faults import BuildFault, BuildStopped
+from trt_agent_tools.worker.library import Library, load_library
+from trt_agent_tools.worker.library_types import Builder, IBuilderConfig, INetworkDefinition
+from trt_agent_tools.worker.log_tail import LogTail
+from trt_agent_tools.worker.options import (
+    apply_options,
+    check_options,
+    network_flags_mask,
+    set_parser_flags,
+)
+from trt_agent_tools.worker.parse import parse_model
+from trt_agent_tools.worker.plugins import load_plugins
+from trt_agent_tools.worker.profiles import add_profiles
+from trt_agent_tools.worker.recorder import PhaseRecorder, make_monitor
+from trt_agent_tools.worker.sidecars import find_sidecars
+from trt_agent_tools.worker.stop import Stop
+from trt_agent_tools.worker.timing_cache import save_timing_cache, use_timing_cache
+
+
+class RealBuild:
+    """Carries one order out. Cancelling is seen between the phases here and in TensorRT's steps."""
+
+    def __init__(self, order: BuildOrder, channel: Channel, stop: Stop) -> None:
+        self._order = order
+        self._channel = channel
+        self._stop = stop
+        self._recorder = PhaseRecorder(channel, stop)
+        self._log = LogTail(channel)
+        self._applied: list[OptionInEffect] = []
+        channel.each_heartbeat(self._log.poll)
+
+    def run(self) -> Outcome:
+        """Build, and return how it ended.
+
+        Raises:
+            BuildFault: the build cannot go on.
+            BuildStopped: an order to cancel was seen before the engine was complete.
+        """
+        order = self._order
+        backend = order.backend
+        if backend == "replay":
+            raise ValueError("a replay is no real build")
+        with self._recorder.phase("Importing TensorRT"):
+            library = load_library(backend)
+            capabilities = library.capabilities()
+        self._channel.emit(
+            Ready(self._channel.now(), library.versions, library.path, order.device, capabilities)
+        )
+        check_options(capabilities, order.options)
+        self._go_on()
+        logger = library.module.Logger(library.module.Logger.INFO)
+        builder = library.module.Builder(logger)
+        load_plugins(library, order.options.plugins, self._report, self._log.last_error)
+        with self._recorder.phase("Parsing the model"):
+            model = Path(order.model)
+            sidecars = find_sidecars(model, [Path(root) for root in order.roots])
+            digests = InputDigests([model, *sidecars])
+            network = builder.create_network(
+                network_flags_mask(library, order.options.network_flags)
+            )
+            if network is None:
+                raise build_failure(self._log.errors())
+            parser = library.module.OnnxParser(network, logger)
+            set_parser_flags(library, parser, order.options.parser_flags, self._report)
+            parse_model(parser, network, model)
+        self._go_on()
+        config = builder.create_builder_config()
+        apply_options(library, config, order.options, self._report, self._log.last_error)
+        add_profiles(
+            library, builder, network, config, order.options, self._report, self._log.last_error
+        )
+        engine = self._build(library, builder, network, config)
+        # The engine is complete from here on: an order to cancel that was not seen yet is late.
+        with self._recorder.phase("Writing the engine"):
+            self._write(library, engine, digests.wait())
+        return Outcome.SUCCEEDED
+
+    def _build(
+        self,
+        library: Library,
+        builder: Builder,
+        network: INetworkDefinition,
+        config: IBuilderConfig,
+    ) -> memoryview:
+        cache = self._order.options.timing_cache
+        if cache:
+            use_timing_cache(config, Path(cache), self._report, self._log.last_error)
+        config.progress_monitor = make_monitor(library.module.IProgressMonitor, self._recorder)
+        with self._recorder.phase("Building"):
+            serialized = builder.build_serialized_network(network, config)
+        if cache:
+            self._save_cache(config, Path(cache))
+        if serialized is None:
+            self._go_on()
+            raise build_failure(self._log.errors())
+        # A memoryview keeps the engine alive and copies nothing; bytes() would hold Python's lock.
+        return memoryview(serialized)
+
+    def _save_cache(self, config: IBuilderConfig, cache: Path) -> None:
+        try:
+            save_timing_cache(config, cache)
+        except BuildFault as fault:
+            # The engine does not need the file: a warning, not the end of a build that went well.
+            self._channel.emit(LogLine(self._channel.now(), Severity.WARNING, fault.info.message))
+
+    def _write(self, library: Library, engine: memoryview, inputs: list[FileDigest]) -> None:
+        order = self._order
+
+        def manifest(digest: FileDigest) -> Manifest:
+            return Manifest(
+                build_id=order.build_id,
+                label=order.label,
+                policy=order.policy,
+                created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                backend=order.backend,
+                library=library.path,
+                versions=library.versions,
+                device=order.device,
+                model=inputs[0],
+                sidecars=inputs[1:],
+                engine=digest,
+                options=self._applied,
+                phases=self._recorder.timings(),
+                log=_log_digest(),
+            )
+
+        digest = write_artefact(order, engine, manifest)
+        self._channel.emit(
+            EngineWritten(
+                self._channel.now(), digest.path, digest.bytes, digest.sha256, str(order.manifest)
+            )
+        )
+
+    def _report(self, name: str, requested: JsonValue, effective: JsonValue) -> None:
+        self._applied.append(OptionInEffect(name=name, requested=requested, effective=effective))
+        self._channel.emit(OptionApplied(self._channel.now(), name, requested, effective))
+
+    def _go_on(self) -> None:
+        if self._stop.asked:
+            raise BuildStopped(self._stop.reason)
+
+
+def _log_digest() -> FileDigest | None:
+    """Return the digest of the log so far, where fd 2 is a file."""
+    sys.stderr.flush()
+    log = Path("/proc/self/fd/2").resolve()
+    return digest_file(log) if log.is_file() else None

@@ -1,0 +1,89 @@
+"""Digests of the model and its sidecars, taken beside the build."""
+
+import hashlib
+import os
+import threading
+from pathlib import Path
+
+from trt_agent_tools.model.errors import ErrorCode
+from trt_agent_tools.model.manifest import FileDigest
+from trt_agent_tools.worker.faults import BuildFault
+
+CHUNK_BYTES = 4 * 1024 * 1024
+"""Read at a time: large, because each chunk takes Python's lock once."""
+
+_Stamp = tuple[int, int, int, int]
+
+
+def _stamp(path: Path) -> _Stamp:
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def digest_file(path: Path) -> FileDigest:
+    """Return the size and SHA-256 of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    sha256 = hashlib.sha256()
+    size = 0
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            sha256.update(chunk)
+            size += len(chunk)
+    return FileDigest(path=str(path), bytes=size, sha256=sha256.hexdigest())
+
+
+class InputDigests:
+    """Digests files in a thread of its own while the build runs: hashing 1 GB takes a second or two.
+
+    The files' identity, size and time of change are noted before the parser reads them and again
+    after both are done, so that a file changed in between is found out.
+    """
+
+    def __init__(self, files: list[Path]) -> None:
+        self._before = {path: _stamp(path) for path in files}
+        self._digests: list[FileDigest] = []
+        self._error: OSError | None = None
+        self._thread = threading.Thread(target=self._run, name="digests", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            # The build has the processor first; on Linux a thread has a priority of its own.
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+            for path in self._before:
+                self._digests.append(digest_file(path))
+        except OSError as error:
+            self._error = error
+
+    def wait(self) -> list[FileDigest]:
+        """Return the digests in the order of the files.
+
+        Raises:
+            BuildFault: a file changed since the start, or could not be read.
+        """
+        self._thread.join()
+        if self._error:
+            raise BuildFault(
+                ErrorCode.MODEL_UNREADABLE,
+                f"the model could not be read again for its digest: {self._error}",
+                "Keep the model in place while it is built from.",
+            ) from self._error
+        changed = [path.name for path, before in self._before.items() if _changed(path, before)]
+        if changed:
+            raise BuildFault(
+                ErrorCode.MODEL_CHANGED,
+                f"changed on disk while it was built from: {', '.join(changed)}",
+                "Build again when nothing writes to it.",
+                {"files": changed},
+            )
+        return self._digests
+
+
+def _changed(path: Path, before: _Stamp) -> bool:
+    try:
+        return _stamp(path) != before
+    except FileNotFoundError:
+        return True
