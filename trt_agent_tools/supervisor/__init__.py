@@ -1,0 +1,1 @@
+"""Implements `BuildService`: queue, devices, launching workers, the cancel ladder, shutdown."""

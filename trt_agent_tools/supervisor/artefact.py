@@ -1,0 +1,69 @@
+"""What a worker left at the output: a complete engine with its manifest, or nothing that counts."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from trt_agent_tools.model.manifest import Manifest
+from trt_agent_tools.model.request import BuildOrder
+
+_CHUNK_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """An engine that is complete and verified against its manifest."""
+
+    engine: str
+    bytes: int
+    sha256: str
+    manifest: str
+
+
+def settle_artefact(order: BuildOrder) -> Artefact | None:
+    """Bring the output of a build whose worker is gone into one of two states, and say which.
+
+    A worker can be killed between moving the engine and moving the manifest: then the manifest is
+    moved now. Whatever else it left is removed. What was at the output before the build stays.
+
+    Raises:
+        OSError: the files cannot be read or removed.
+    """
+    output, manifest = Path(order.output), Path(order.manifest)
+    partial_engine, partial_manifest = Path(order.partial_engine), Path(order.partial_manifest)
+    try:
+        for candidate in (partial_manifest, manifest):
+            written = _of_this_build(candidate, order.build_id)
+            if written and _is(output, written):
+                if candidate == partial_manifest:
+                    partial_manifest.replace(manifest)
+                return Artefact(
+                    str(output), written.engine.bytes, written.engine.sha256, str(manifest)
+                )
+        # An engine of this build without a manifest: the link is there, its other name too.
+        if partial_engine.exists() and output.exists() and output.samefile(partial_engine):
+            output.unlink()
+    finally:
+        partial_engine.unlink(missing_ok=True)
+        partial_manifest.unlink(missing_ok=True)
+    return None
+
+
+def _of_this_build(path: Path, build_id: str) -> Manifest | None:
+    try:
+        manifest = Manifest.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return None
+    return manifest if manifest.build_id == build_id else None
+
+
+def _is(output: Path, manifest: Manifest) -> bool:
+    if not output.is_file() or output.stat().st_size != manifest.engine.bytes:
+        return False
+    sha256 = hashlib.sha256()
+    with output.open("rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            sha256.update(chunk)
+    return sha256.hexdigest() == manifest.engine.sha256

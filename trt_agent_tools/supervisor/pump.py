@@ -1,0 +1,99 @@
+"""Reads a worker's events, holding it to the protocol."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import anyio
+from anyio.abc import ByteReceiveStream
+from pydantic import Field, TypeAdapter, ValidationError
+
+from trt_agent_tools.model.events import MAX_LINE_BYTES, PROTOCOL, Hello, WorkerEvent
+from trt_agent_tools.model.untrusted import one_line
+
+_EVENT: TypeAdapter[WorkerEvent] = TypeAdapter(Annotated[WorkerEvent, Field(discriminator="type")])
+_UNKNOWN_TYPE = "union_tag_invalid"
+
+MAX_BAD_LINES = 100
+"""After so many lines that are no events the worker is taken for broken."""
+
+
+class ProtocolError(Exception):
+    """The worker broke the protocol in a way that cannot be read past."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that is no event; the build may be well all the same."""
+
+    text: str
+
+
+async def read_lines(stream: ByteReceiveStream) -> AsyncIterator[bytes]:
+    """Yield the lines of `stream` until its end; half a line at the end is yielded too.
+
+    Raises:
+        ProtocolError: a line is longer than `MAX_LINE_BYTES`.
+    """
+    rest = b""
+    while True:
+        try:
+            data = await stream.receive()
+        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            break
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            yield line
+        if len(rest) > MAX_LINE_BYTES:
+            raise ProtocolError(f"a line of the worker's is longer than {MAX_LINE_BYTES} bytes")
+    if rest:
+        yield rest
+
+
+class EventReader:
+    """Turns lines into events whose times are seconds since the build was accepted.
+
+    `accepted` and `launched` are on the monotonic clock. A worker says in `hello` when its own clock
+    began; a time that cannot be (before the launch, after now) is replaced by the time of arrival.
+    """
+
+    def __init__(self, *, accepted: float, launched: float) -> None:
+        self._accepted = accepted
+        self._launched = launched
+        self._shift = launched - accepted
+        self._greeted = False
+        self._bad = 0
+
+    def read(self, line: bytes, now: float) -> WorkerEvent | BadLine | None:
+        """Return the event on `line`, what is wrong with it, or None where it is to be ignored.
+
+        Raises:
+            ProtocolError: another version of the protocol, or too many bad lines.
+        """
+        try:
+            event = _EVENT.validate_json(line)
+        except ValidationError as error:
+            if any(detail["type"] == _UNKNOWN_TYPE for detail in error.errors()):
+                return None
+            self._bad += 1
+            if self._bad > MAX_BAD_LINES:
+                raise ProtocolError(
+                    f"the worker sent more than {MAX_BAD_LINES} lines that are no events"
+                ) from error
+            return BadLine(one_line(line.decode("utf-8", "replace"), 120))
+        if isinstance(event, Hello):
+            self._greet(event, now)
+        elif not self._greeted:
+            raise ProtocolError("the worker's first event is not hello")
+        return replace(event, at=event.at + self._shift)
+
+    def _greet(self, hello: Hello, now: float) -> None:
+        if hello.protocol != PROTOCOL:
+            raise ProtocolError(
+                f"the worker speaks protocol {hello.protocol}, this server {PROTOCOL}"
+            )
+        self._greeted = True
+        origin = hello.monotonic
+        if origin is None or not self._launched <= origin <= now:
+            origin = now - hello.at
+        self._shift = origin - self._accepted
