@@ -1,0 +1,44 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.tensorrt_rtx
+
+LONGEST_S = 150
+
+
+def demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "trt_agent_tools", "demo", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST_S,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
+
+
+def test_the_demo_builds_cancels_and_leaves_nothing(tmp_path: Path) -> None:
+    done = demo(tmp_path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"succeeded in .*resnet50\.engine", done.stdout)
+    assert re.search(r"sha256 +[0-9a-f]{64}\n +read back from the file: the same", done.stdout)
+    assert re.search(r"gone after [\d.]+ s, ended by: (ask|terminate) ", done.stdout)
+    assert re.search(r"process \d+: gone\n", done.stdout)
+    assert "files left behind: none" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_takes_no_folder_that_holds_something(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+
+    done = demo(tmp_path, "--keep", str(tmp_path))
+
+    assert done.returncode == 2
+    assert "not empty" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import pytest
+
+from trt_agent_tools.cli.settings import load_settings
+from trt_agent_tools.model.errors import ErrorCode, Refusal
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("STATE_DIR", "POLICY", "ROOT", "ENABLE_REPLAY", "ALLOW_PLUGIN"):
+        monkeypatch.delenv(f"TRT_AGENT_TOOLS_{name}", raising=False)
+
+
+def test_without_anything_said_the_roots_are_the_command_s_and_nothing_risky_is_allowed(
+    tmp_path: Path,
+) -> None:
+    config = load_settings().config(tmp_path)
+
+    assert config.roots == (tmp_path,)
+    assert config.state_dir.name == "trt-agent-tools"
+    assert config.policy == "default"
+    assert config.enable_replay is False
+    assert config.allowed_plugins == ()
+
+
+def test_every_setting_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRT_AGENT_TOOLS_STATE_DIR", "/state")
+    monkeypatch.setenv("TRT_AGENT_TOOLS_POLICY", "ci")
+    monkeypatch.setenv("TRT_AGENT_TOOLS_ROOT", "/a:/b:")
+    monkeypatch.setenv("TRT_AGENT_TOOLS_ENABLE_REPLAY", "1")
+    monkeypatch.setenv("TRT_AGENT_TOOLS_ALLOW_PLUGIN", "/p/one.so:/p/two.so")
+
+    config = load_settings().config(Path("/default"))
+
+    assert config.state_dir == Path("/state")
+    assert config.policy == "ci"
+    assert config.roots == (Path("/a"), Path("/b"))
+    assert config.enable_replay is True
+    assert config.allowed_plugins == (Path("/p/one.so"), Path("/p/two.so"))
+
+
+def test_an_option_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRT_AGENT_TOOLS_STATE_DIR", "/from/environment")
+    monkeypatch.setenv("TRT_AGENT_TOOLS_POLICY", "ci")
+    monkeypatch.setenv("TRT_AGENT_TOOLS_ROOT", "/from/environment")
+    monkeypatch.setenv("TRT_AGENT_TOOLS_ALLOW_PLUGIN", "/from/environment.so")
+
+    config = load_settings(
+        state_dir=Path("/given"),
+        policy="overnight",
+        root=[Path("/given")],
+        allow_plugin=[Path("/given.so")],
+    ).config()
+
+    assert config.state_dir == Path("/given")
+    assert config.policy == "overnight"
+    assert config.roots == (Path("/given"),)
+    assert config.allowed_plugins == (Path("/given.so"),)
+
+
+def test_relative_paths_and_the_home_folder_become_absolute(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/someone")
+
+    config = load_settings(state_dir=Path("~/state"), root=[Path("models")]).config()
+
+    assert config.state_dir == Path("/home/someone/state")
+    assert config.roots == (tmp_path / "models",)
+
+
+def test_a_root_named_twice_counts_once() -> None:
+    assert load_settings(root=[Path("/a"), Path("/a")]).config().roots == (Path("/a"),)
+
+
+def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRT_AGENT_TOOLS_ROOT", "")
+    monkeypatch.setenv("TRT_AGENT_TOOLS_POLICY", "")
+
+    config = load_settings().config(Path("/default"))
+
+    assert (config.roots, config.policy) == ((Path("/default"),), "default")
+
+
+def test_a_wrong_value_in_the_environment_is_refused_and_the_variable_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRT_AGENT_TOOLS_ENABLE_REPLAY", "perhaps")
+
+    with pytest.raises(Refusal) as refused:
+        load_settings()
+
+    assert refused.value.info.code is ErrorCode.INVALID_ARGUMENT
+    assert "--enable-replay" in refused.value.info.message
+    assert "TRT_AGENT_TOOLS_ENABLE_REPLAY" in refused.value.info.hint

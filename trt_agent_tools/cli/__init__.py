@@ -1,0 +1,1 @@
+"""The command line: serve, build, demo, doctor. A front end over a `BuildService`."""

@@ -1,0 +1,295 @@
+"""The commands. Each only reads its arguments; what it does is imported when it is called."""
+
+# Imports stand where they are needed so that --help and serve start fast; the arguments of commands
+# are typer's.
+# ruff: noqa: PLC0415
+
+import io
+import os
+import platform
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trt_agent_tools import __version__
+from trt_agent_tools.cli.exit_codes import EPILOG, ExitCode
+
+app = typer.Typer(
+    name="trt-agent-tools",
+    help="Start, watch, stop and verify TensorRT engine builds: an MCP server and a command line.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_ENV = "Also TRT_AGENT_TOOLS_"
+StateDir = Annotated[
+    Path | None,
+    typer.Option(
+        help=f"Where builds keep their logs. Default: the user's state folder. {_ENV}STATE_DIR.",
+        show_default=False,
+    ),
+]
+Policy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE", help=f"The policy. Default: default. {_ENV}POLICY.", show_default=False
+    ),
+]
+Roots = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--root",
+        help="A folder that models are read from and engines written to; may repeat. "
+        f"Default: the current folder. {_ENV}ROOT, separated as in PATH.",
+        show_default=False,
+    ),
+]
+BuildRoots = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--root",
+        help="A folder that the model is read from and the engine written to; may repeat. "
+        f"Default: the folders of the files named here. {_ENV}ROOT, separated as in PATH.",
+        show_default=False,
+    ),
+]
+EnableReplay = Annotated[
+    bool | None,
+    typer.Option(
+        "--enable-replay",
+        help=f"Allow the backend that plays recorded builds. {_ENV}ENABLE_REPLAY.",
+        show_default=False,
+    ),
+]
+AllowPlugins = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--allow-plugin",
+        help=f"A plugin library that builds may load; may repeat. {_ENV}ALLOW_PLUGIN, likewise.",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"trt-agent-tools {__version__} (Python {platform.python_version()})")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Start, watch, stop and verify TensorRT engine builds: an MCP server and a command line."""
+
+
+@app.command(epilog=EPILOG)
+def serve(
+    embedded: Annotated[
+        bool,
+        typer.Option(
+            "--embedded",
+            help="Keep the supervisor in this process: builds end with it. "
+            "For now the only mode, with or without the option.",
+        ),
+    ] = False,
+    state_dir: StateDir = None,
+    policy: Policy = None,
+    root: Roots = None,
+    enable_replay: EnableReplay = None,
+    allow_plugin: AllowPlugins = None,
+) -> None:
+    """Serve MCP over standard input and output, until standard input ends."""
+    del embedded  # the only mode
+
+    def run() -> int:
+        from trt_agent_tools.cli.settings import load_settings, make_state_dir
+        from trt_agent_tools.mcp_server.stdio import serve_stdio
+
+        settings = load_settings(
+            state_dir=state_dir,
+            policy=policy,
+            root=root,
+            enable_replay=enable_replay,
+            allow_plugin=allow_plugin,
+        )
+        config = settings.config(Path.cwd())
+        make_state_dir(config.state_dir)
+        return serve_stdio(config)
+
+    exit_with(run)
+
+
+@app.command(epilog=EPILOG)
+def build(
+    model: Annotated[Path, typer.Argument(help="The ONNX file.", show_default=False)],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The engine file. Default: beside the model, named after it.",
+            show_default=False,
+        ),
+    ] = None,
+    backend: Annotated[str, typer.Option(help="auto, tensorrt, tensorrt_rtx or replay.")] = "auto",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A build option by its own name, the value in JSON or as text, such as "
+            "builder_optimization_level=2 or flags='[\"TF32\"]'; may repeat.",
+            show_default=False,
+        ),
+    ] = None,
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="INPUT=MIN:OPT:MAX",
+            help="The shapes of a dynamic input, such as x=1x3x224x224:4x3x224x224:8x3x224x224; "
+            "may repeat, once for each input.",
+            show_default=False,
+        ),
+    ] = None,
+    options_file: Annotated[
+        Path | None,
+        typer.Option(help="Build options as a JSON object in a file.", show_default=False),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an engine that is there already.")
+    ] = False,
+    label: Annotated[
+        str | None, typer.Option(help="A short name for people.", show_default=False)
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a snapshot as one JSON line per change.")
+    ] = False,
+    state_dir: StateDir = None,
+    policy: Policy = None,
+    root: BuildRoots = None,
+    enable_replay: EnableReplay = None,
+    allow_plugin: AllowPlugins = None,
+) -> None:
+    """Build an engine from an ONNX file and show it while it builds.
+
+    Ctrl-C asks the build to end, and a second one kills it. The command ends when no process of the
+    build is left.
+    """
+
+    def run() -> int:
+        import anyio
+
+        from trt_agent_tools.cli.build import run_build
+        from trt_agent_tools.cli.display import choose_display
+        from trt_agent_tools.cli.request import folders_of, make_request
+        from trt_agent_tools.cli.settings import load_settings, make_state_dir
+
+        settings = load_settings(
+            state_dir=state_dir,
+            policy=policy,
+            root=root,
+            enable_replay=enable_replay,
+            allow_plugin=allow_plugin,
+        )
+        request = make_request(
+            model,
+            output=output,
+            backend=backend,
+            options=option or (),
+            profiles=profile or (),
+            options_file=options_file,
+            overwrite=overwrite,
+            label=label,
+        )
+        config = settings.config(*folders_of(request))
+        make_state_dir(config.state_dir)
+        return anyio.run(run_build, request, config, choose_display(as_json=as_json))
+
+    exit_with(run)
+
+
+@app.command(epilog=EPILOG)
+def doctor(
+    as_json: AsJson = False,
+    state_dir: StateDir = None,
+) -> None:
+    """Tell what is installed, which backends and devices work, and why others do not."""
+
+    def run() -> int:
+        from trt_agent_tools.cli.doctor import run_doctor
+        from trt_agent_tools.cli.settings import load_settings
+
+        return run_doctor(load_settings(state_dir=state_dir).config(), as_json=as_json)
+
+    exit_with(run)
+
+
+@app.command(epilog=EPILOG)
+def demo(
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Leave the files in this folder, a new one.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Build a ResNet-50-shaped model through the MCP server, then cancel a long build.
+
+    Takes about a minute, needs no GPU, and leaves nothing behind.
+    """
+
+    def run() -> int:
+        import anyio
+
+        from trt_agent_tools.cli.demo import run_demo
+
+        return anyio.run(run_demo, keep)
+
+    exit_with(run)
+
+
+def exit_with(run: Callable[[], int]) -> None:
+    """Call `run` and exit with what it returns, or with the status that its exception means."""
+    from trt_agent_tools.model.errors import Refusal
+
+    try:
+        code = run()
+    except Refusal as refusal:
+        from trt_agent_tools.cli.display import print_error
+
+        print_error(refusal.info)
+        code = ExitCode.USAGE
+    except KeyboardInterrupt:
+        code = ExitCode.CANCELLED
+    except BrokenPipeError:
+        code = ExitCode.OUTPUT_CLOSED
+    except Exception:  # noqa: BLE001  (whatever it is, it is this program's fault, and says so)
+        traceback.print_exc()
+        code = ExitCode.INTERNAL
+    if code == ExitCode.OUTPUT_CLOSED:
+        # Nobody reads: what is still buffered must not raise once more when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise typer.Exit(code)
+
+
+def main() -> None:
+    """Run the command line and exit with an `ExitCode`."""
+    # A name that the terminal's encoding lacks must not end a build.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    app()

@@ -1,0 +1,151 @@
+"""From the words of a command line to a build request."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from trt_agent_tools.model.errors import ErrorCode, Refusal
+from trt_agent_tools.model.options import BuildOptions
+from trt_agent_tools.model.request import StartRequest
+
+_SHAPE = re.compile(r"\d+(?:x\d+)*")
+_PROFILE_HINT = (
+    "write a profile as INPUT=MIN:OPT:MAX, such as x=1x3x224x224:4x3x224x224:8x3x224x224"
+)
+
+
+def make_request(
+    model: Path,
+    *,
+    output: Path | None = None,
+    backend: str = "auto",
+    options: Sequence[str] = (),
+    profiles: Sequence[str] = (),
+    options_file: Path | None = None,
+    overwrite: bool = False,
+    label: str | None = None,
+) -> StartRequest:
+    """Return the request that the arguments of `build` mean; its paths are absolute.
+
+    `options` are NAME=VALUE and win over the file's; `profiles` are INPUT=MIN:OPT:MAX and make one
+    optimization profile together, in place of any other.
+
+    Raises:
+        Refusal: an argument is not understood; nothing about the model was looked at yet.
+    """
+    asked = _read_options(options_file) if options_file else {}
+    for text in options:
+        name, value = _parse_option(text)
+        asked[name] = value
+    if profiles:
+        asked["profiles"] = [_parse_profile(profiles)]
+    if overwrite:
+        asked["overwrite"] = True
+    try:
+        valid = BuildOptions.model_validate(asked)
+        return StartRequest.model_validate(
+            {
+                "model": _absolute(model),
+                "output": _absolute(output) if output else None,
+                "backend": backend,
+                "options": _with_absolute_paths(valid),
+                "label": label,
+            }
+        )
+    except ValidationError as error:
+        raise _refusal(error) from error
+
+
+def folders_of(request: StartRequest) -> tuple[Path, ...]:
+    """Return the folders that `request` names: of the model, the output and the timing cache.
+
+    Both a path's own folder and the one that its symbolic links lead to.
+    """
+    named = [request.model, request.output, request.options.timing_cache]
+    paths = [Path(text).absolute() for text in named if text]
+    folders = [folder for path in paths for folder in (path.parent, path.resolve().parent)]
+    return tuple(dict.fromkeys(folders))
+
+
+def _absolute(path: Path) -> str:
+    return str(path.expanduser().absolute())
+
+
+def _with_absolute_paths(options: BuildOptions) -> BuildOptions:
+    # A server takes relative paths from its first root; a person means the current folder.
+    cache = _absolute(Path(options.timing_cache)) if options.timing_cache else None
+    plugins = [_absolute(Path(plugin)) for plugin in options.plugins]
+    return options.model_copy(update={"timing_cache": cache, "plugins": plugins})
+
+
+def _read_options(path: Path) -> dict[str, object]:
+    try:
+        content: object = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise Refusal(
+            ErrorCode.INVALID_ARGUMENT,
+            f"--options-file {path}: {error}",
+            "give a file that holds one JSON object of build options",
+        ) from error
+    if not isinstance(content, dict):
+        raise Refusal(
+            ErrorCode.INVALID_ARGUMENT,
+            f"--options-file {path}: holds no JSON object",
+            'write it as {"builder_optimization_level": 2, "flags": ["TF32"]}',
+        )
+    return content
+
+
+def _parse_option(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise Refusal(
+            ErrorCode.INVALID_ARGUMENT,
+            f"--option {text!r} is not NAME=VALUE",
+            "such as --option builder_optimization_level=2",
+        )
+    try:
+        parsed: object = json.loads(value)
+    except ValueError:
+        return name, value
+    return name, parsed
+
+
+def _parse_profile(texts: Sequence[str]) -> dict[str, dict[str, list[int]]]:
+    profile: dict[str, dict[str, list[int]]] = {}
+    for text in texts:
+        # The last one: a tensor's name may hold any character.
+        name, _, ranges = text.rpartition("=")
+        shapes = ranges.split(":")
+        if not name or len(shapes) != 3 or not all(map(_SHAPE.fullmatch, shapes)):  # noqa: PLR2004  (min, opt, max)
+            raise Refusal(
+                ErrorCode.INVALID_ARGUMENT, f"--profile {text!r} is not understood", _PROFILE_HINT
+            )
+        if name in profile:
+            raise Refusal(
+                ErrorCode.INVALID_ARGUMENT, f"--profile names {name!r} twice", _PROFILE_HINT
+            )
+        low, best, high = ([int(size) for size in shape.split("x")] for shape in shapes)
+        profile[name] = {"min": low, "opt": best, "max": high}
+    return profile
+
+
+def _refusal(error: ValidationError) -> Refusal:
+    first = error.errors(include_url=False)[0]
+    where = [str(part) for part in first["loc"]]
+    message = f"{'.'.join(where)}: {first['msg']}"
+    if error.title != BuildOptions.__name__:
+        return Refusal(ErrorCode.INVALID_ARGUMENT, message)
+    if first["type"] == "extra_forbidden":
+        valid = sorted(BuildOptions.model_fields)
+        return Refusal(
+            ErrorCode.UNKNOWN_OPTION,
+            f"unknown option {where[-1]!r}",
+            f"valid options: {', '.join(valid)}",
+            {"valid": valid},
+        )
+    code = ErrorCode.INVALID_PROFILE if "profiles" in where else ErrorCode.INVALID_ARGUMENT
+    return Refusal(code, message, "lists are written in JSON, such as flags='[\"TF32\"]'")
