@@ -92,8 +92,8 @@ def main() -> None:
         ("fold a step", fold_us(usual, list(steps())), fold_us(many, list(steps()))),
         (
             "fold a phase's start or finish",
-            fold_us(usual, [*new_phases(USUAL)][: MANY // 50]),
-            fold_us(many, [*new_phases(MANY)][:200]),
+            fold_us(usual, [*new_phases(USUAL)][:40]),
+            fold_us(many, [*new_phases(MANY)][:40]),
         ),
         ("fold a heartbeat", fold_us(usual, list(beats())), fold_us(many, list(beats()))),
         *(

@@ -40,7 +40,7 @@ def parse_duration(value: object) -> float:
 
 def format_duration(seconds: float) -> str:
     """Return `seconds` in a short form for a reader, such as "0.4s", "12.3s", "4m05s", "1h30m"."""
-    if seconds < 60:  # noqa: PLR2004  (a minute)
+    if round(seconds, 1) < 60:  # noqa: PLR2004  (a minute)
         return f"{seconds:.1f}s"
     whole = round(seconds)
     minutes, rest = divmod(whole, 60)

@@ -78,7 +78,10 @@ def _lives(owner: Owner) -> bool:
     if owner.boot_id != _boot_id():
         return False
     try:
-        return abs(psutil.Process(owner.pid).create_time() - owner.started) < 1.0
+        process = psutil.Process(owner.pid)
+        same = abs(process.create_time() - owner.started) < 1.0
+        # A zombie runs nothing any more; its parent just has not looked yet.
+        return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 

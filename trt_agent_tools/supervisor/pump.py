@@ -8,7 +8,7 @@ import anyio
 from anyio.abc import ByteReceiveStream
 from pydantic import Field, TypeAdapter, ValidationError
 
-from trt_agent_tools.model.events import MAX_LINE_BYTES, PROTOCOL, Hello, WorkerEvent
+from trt_agent_tools.model.events import MAX_LINE_BYTES, PROTOCOL, Heartbeat, Hello, WorkerEvent
 from trt_agent_tools.model.untrusted import one_line
 
 _EVENT: TypeAdapter[WorkerEvent] = TypeAdapter(Annotated[WorkerEvent, Field(discriminator="type")])
@@ -85,6 +85,8 @@ class EventReader:
             self._greet(event, now)
         elif not self._greeted:
             raise ProtocolError("the worker's first event is not hello")
+        if isinstance(event, Heartbeat) and event.last_callback is not None:
+            event = replace(event, last_callback=event.last_callback + self._shift)
         return replace(event, at=event.at + self._shift)
 
     def _greet(self, hello: Hello, now: float) -> None:

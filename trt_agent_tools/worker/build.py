@@ -26,7 +26,7 @@ from trt_agent_tools.worker.log_tail import LogTail
 from trt_agent_tools.worker.options import (
     apply_options,
     check_options,
-    network_flags_mask,
+    create_network,
     set_parser_flags,
 )
 from trt_agent_tools.worker.parse import parse_model
@@ -71,16 +71,16 @@ class RealBuild:
         self._go_on()
         logger = library.module.Logger(library.module.Logger.INFO)
         builder = library.module.Builder(logger)
+        # The library's own plugins; models exported for them name them as operators.
+        library.module.init_libnvinfer_plugins(logger, "")
         load_plugins(library, order.options.plugins, self._report, self._log.last_error)
         with self._recorder.phase("Parsing the model"):
             model = Path(order.model)
             sidecars = find_sidecars(model, [Path(root) for root in order.roots])
             digests = InputDigests([model, *sidecars])
-            network = builder.create_network(
-                network_flags_mask(library, order.options.network_flags)
+            network = create_network(
+                library, builder, order.options.network_flags, self._report, self._log.last_error
             )
-            if network is None:
-                raise build_failure(self._log.errors())
             parser = library.module.OnnxParser(network, logger)
             set_parser_flags(library, parser, order.options.parser_flags, self._report)
             parse_model(parser, network, model)

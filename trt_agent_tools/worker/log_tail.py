@@ -16,6 +16,9 @@ from trt_agent_tools.worker.channel import Channel
 _READ_BYTES = 256 * 1024
 _KEPT = 20
 
+_NO_GPU = "catchCudaError"
+"""In a line that TensorRT-RTX logs after every error where there is no GPU: never the cause."""
+
 
 class LogTail:
     """Follows the file behind fd 2. Where fd 2 is no file that can be read, it finds nothing."""
@@ -51,7 +54,7 @@ class LogTail:
             return
         if severity is not None and at_least(severity, Severity.WARNING):
             self._channel.emit(LogLine(self._channel.now(), severity, text))
-        if severity is not None and at_least(severity, Severity.ERROR):
+        if severity is not None and at_least(severity, Severity.ERROR) and _NO_GPU not in text:
             self._errors.append(text)
 
     def errors(self) -> list[str]:
