@@ -30,7 +30,10 @@ def parse_duration(value: object) -> float:
             )
         seconds = sum(float(number) * _UNIT_S[unit] for number, unit in _PART.findall(text))
     else:
-        seconds = float(value)
+        try:
+            seconds = float(value)
+        except OverflowError:
+            seconds = math.inf
     if not math.isfinite(seconds) or seconds < 0:
         raise ValueError("a duration is finite and not negative")
     if seconds > MAX_S:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|KiB|MB|MiB|GB|GiB)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|KiB|MB|MiB|GB|GiB)?", re.IGNORECASE | re.ASCII)
 _UNIT_BYTES = {
     "b": 1,
     "kb": 1000,
@@ -35,12 +35,12 @@ def parse_size(value: object) -> int:
         match = _SIZE.fullmatch(value.strip())
         if not match:
             raise ValueError(f'{value!r} is no size; write it as "512MiB", "4GB" or bytes')
-        size = round(float(match[1]) * _UNIT_BYTES[(match[2] or "b").lower()])
+        size = float(match[1]) * _UNIT_BYTES[(match[2] or "b").lower()]
     else:
         size = value
     if not 0 <= size <= _MAX_BYTES:
         raise ValueError("a size is between 0 and 1 PiB")
-    return size
+    return round(size)
 
 
 Bytes = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=int | str)]

@@ -3,7 +3,7 @@
 from enum import Enum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
 from trt_agent_tools.model.options import BuildOptions
 
@@ -15,6 +15,10 @@ Path = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$"
 
 Label = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[^\x00-\x1f\x7f]+$")]
 """A short name for people, on one line."""
+
+
+LimitValue = str | int | float | dict[str, str | int | float]
+"""A limit's value: a duration, a size, a ratio, or, for phase_time, durations by phase pattern."""
 
 
 class Backend(str, Enum):
@@ -38,15 +42,51 @@ class StartRequest(BaseModel):
     backend: Backend = Backend.AUTO
     options: BuildOptions = BuildOptions()
     policy: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    limits: dict[str, LimitValue] = Field(default_factory=dict, max_length=32)
+    session_id: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     label: Label | None = None
     idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/"):
+        raise ValueError("a front end's paths are absolute: the supervisor works in another folder")
+    return path
+
+
+def _absolute_file(policy: str) -> str:
+    return _absolute(policy) if policy.endswith(".toml") else policy
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+"""A path that means the same in every process of the host."""
+
+
+class FrontEnd(BaseModel):
+    """What the operator of one front end allows: it goes with every build that the front end starts.
+
+    `roots` are the only folders that models are read from and engines written to; relative paths start
+    at the first. `policy` is for builds that name none: a name, or a path that ends in .toml.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    roots: list[AbsolutePath] = Field(default_factory=list, max_length=256)
+    policy: (
+        Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_absolute_file)] | None
+    ) = None
+    enable_replay: bool = False
+    allowed_plugins: list[AbsolutePath] = Field(default_factory=list, max_length=256)
 
 
 class BuildOrder(BaseModel):
     """The first line that a worker reads: one build, every path absolute and already judged.
 
     The engine is written to `partial_engine` and then moved to `output`; the manifest likewise.
-    Those two names are all that a killed worker can leave behind.
+    Those two names are all that a killed worker can leave behind. All four files are in one folder.
+
+    `model_identity` and `folder_identity` are the device and inode of the model and of the output's
+    folder when they were judged; what is found there later must be the same.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -64,6 +104,9 @@ class BuildOrder(BaseModel):
     options: BuildOptions
     record: Path | None = None
     device: str = "cpu"
+    memory_limit_bytes: int | None = None
+    model_identity: tuple[int, int] | None = None
+    folder_identity: tuple[int, int] | None = None
     policy: str = ""
     label: str | None = None
 

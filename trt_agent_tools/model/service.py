@@ -4,6 +4,7 @@ from typing import Protocol
 
 from trt_agent_tools.model.events import Severity
 from trt_agent_tools.model.request import StartRequest
+from trt_agent_tools.model.session import Session, SessionRequest
 from trt_agent_tools.model.snapshot import BuildList, BuildLog, Detail, Snapshot
 from trt_agent_tools.model.states import State
 
@@ -44,8 +45,22 @@ class BuildService(Protocol):
         `at_once` begins at SIGKILL: no grace, for a person who asked twice.
         """
 
-    async def list_builds(self, *, state: State | None = None, limit: int = 20) -> BuildList:
-        """Return the newest builds, perhaps of one state only."""
+    async def extend(self, build_id: str, *, limit: str, by: float | str, reason: str) -> Snapshot:
+        """Raise a limit of a live build by a duration, at most to the policy's ceiling.
+
+        Deadlines stay anchored to when they were set: an extension adds to them, it restarts none.
+        """
+
+    async def list_builds(
+        self, *, session_id: str | None = None, state: State | None = None, limit: int = 20
+    ) -> BuildList:
+        """Return the newest builds, perhaps of one session or in one state only."""
+
+    async def open_session(self, request: SessionRequest) -> Session:
+        """Open a session with a budget of its own, at most what its policy allows."""
+
+    async def session(self, session_id: str | None = None) -> Session:
+        """Return a session; without an id the caller's default one."""
 
     async def log(
         self, build_id: str, *, tail: int = 50, min_severity: Severity | None = None

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from trt_agent_tools.model.errors import ErrorInfo
 from trt_agent_tools.model.events import Origin, Severity
 from trt_agent_tools.model.states import TERMINAL, Reason, Rung, State
+from trt_agent_tools.model.verdict import LimitUse, Verdict
 
 
 class Detail(str, Enum):
@@ -74,6 +75,8 @@ class Activity(_Part):
     cpu_percent: float
     gpu_percent: float | None = None
     rss_bytes: int
+    gpu_memory_bytes: int | None = Field(None, description="Of the build's processes.")
+    gpu_energy_j: float | None = Field(None, description="Of the device, since the build got it.")
 
 
 class Result(_Part):
@@ -111,9 +114,14 @@ class Snapshot(_Part):
     ended_by: Rung | None = Field(None, description="The rung of the cancel ladder that ended it.")
     result: Result | None = None
     error: ErrorInfo | None = None
+    limits: list[LimitUse] | None = Field(
+        None, description="Limits with what is used of them; in a summary those near their end."
+    )
+    verdicts: list[Verdict] | None = Field(None, description="What the policy found, and did.")
     notes: list[str] | None = Field(None, description="What a reader should know beside the state.")
     poll_after_ms: int | None = Field(None, description="When another look is worth it.")
     label: str | None = None
+    session_id: str | None = None
     policy: str | None = None
     backend: str | None = None
     device: str | None = None
@@ -141,6 +149,7 @@ class BuildSummary(_Part):
     label: str | None = None
     model: str
     elapsed_s: float
+    gpu_s: float | None = None
     created_at: str
 
 

@@ -9,6 +9,11 @@ from dataclasses import dataclass
 from trt_agent_tools.model.errors import ErrorInfo
 from trt_agent_tools.model.events import WorkerEvent
 from trt_agent_tools.model.states import Reason, Rung, State, is_legal
+from trt_agent_tools.model.verdict import Verdict
+
+BUSY_PERCENT = 3.0
+"""Processes that use so much of one core are busy. An idle worker, heartbeats included, uses well under
+one percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,8 @@ class ActivitySampled:
     cpu_percent: float
     rss_bytes: int
     gpu_percent: float | None = None
+    gpu_memory_bytes: int | None = None
+    gpu_energy_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,15 @@ class Noted:
     text: str
 
 
-SupervisorEvent = StateChanged | ActivitySampled | Noted
+@dataclass(frozen=True, slots=True)
+class VerdictGiven:
+    """A rule warned, would have ended the build, or ends it: each once."""
+
+    at: float
+    verdict: Verdict
+
+
+SupervisorEvent = StateChanged | ActivitySampled | Noted | VerdictGiven
 BuildEvent = WorkerEvent | SupervisorEvent
 """Everything that is folded into a snapshot."""
 

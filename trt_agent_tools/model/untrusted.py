@@ -15,11 +15,14 @@ _ESCAPES = re.compile(
     r"|\x1b[ -/]*[0-~]?",  # the rest
     re.DOTALL,
 )
-# C0 and C1 controls, DEL, line and paragraph separators, bidirectional overrides, zero-width marks,
-# the byte order mark, tag characters (invisible to people, read by models), lone surrogates.
+# C0 and C1 controls, DEL, line and paragraph separators, interlinear marks, lone surrogates, and what
+# Unicode calls default ignorable: zero-width and bidirectional marks, fillers, variation selectors, tag
+# characters. People do not see these; models read them.
 _UNSEEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
+    "[\x00-\x1f\x7f-\x9f\u2028-\u2029\ufff9-\ufffb\ud800-\udfff"
+    "\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
 )
 
 
@@ -27,7 +30,9 @@ def one_line(text: str, limit: int = MAX_LINE) -> str:
     """Return `text` on one line: no control or invisible characters, at most `limit` characters."""
     # Cut first: cleaning costs time in proportion, and the text may be of any length.
     cut = text[: 4 * limit]
-    clean = _UNSEEN.sub(" ", _ESCAPES.sub("", cut)).strip()
+    # Most text is plain.
+    plain = cut.isascii() and cut.isprintable()
+    clean = cut.strip() if plain else _UNSEEN.sub(" ", _ESCAPES.sub("", cut)).strip()
     if len(clean) > limit or len(text) > len(cut):
         return clean[: limit - 1] + "…"
     return clean

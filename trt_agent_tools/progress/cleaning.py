@@ -30,6 +30,11 @@ def clean_map(values: Mapping[str, str]) -> dict[str, str]:
     return {one_line(name, MAX_NAME): one_line(value, MAX_NAME) for name, value in shown}
 
 
+def clean_label(label: str | None) -> str | None:
+    """Return a label for people on one line: it comes from an agent."""
+    return one_line(label, MAX_NAME) if label else None
+
+
 def value_text(value: JsonValue) -> str:
     """Return an option's value as compact text: "3", "true", "TF32, REFIT", "WORKSPACE=1024"."""
     if isinstance(value, list):

@@ -24,6 +24,7 @@ from trt_agent_tools.model.supervisor_events import (
     BuildEvent,
     Noted,
     StateChanged,
+    VerdictGiven,
 )
 from trt_agent_tools.model.untrusted import MAX_LINE, MAX_NAME, one_line
 from trt_agent_tools.progress import phases
@@ -44,9 +45,13 @@ MAX_NOTES = 10
 MAX_WARNINGS = 20
 """How many log lines at warning or worse are kept, the last ones."""
 
+MAX_VERDICTS = 20
+"""How many verdicts are kept, the last ones."""
+
 _WARNINGS = frozenset({Severity.INTERNAL_ERROR, Severity.ERROR, Severity.WARNING})
 _MAX_PERCENT = 1e6
 _MAX_BYTES = 2**63 - 1
+_MAX_ENERGY_J = 1e12
 
 
 def fold(view: BuildView, event: BuildEvent) -> BuildView:
@@ -70,12 +75,18 @@ def fold(view: BuildView, event: BuildEvent) -> BuildView:
         return _state_changed(view, event)
     at = usable(event.at, view.latest)
     if isinstance(event, ActivitySampled):
-        return replace(view, seq=view.seq + 1, latest=at, sample=_sample(event, at))
+        return replace(
+            view,
+            seq=view.seq + 1,
+            latest=at,
+            sample=_sample(event, at),
+            last_busy=max(view.last_busy, at) if event.busy else view.last_busy,
+        )
     seq = view.seq + 1
     return replace(
         view,
         seq=seq,
-        changed_seq=seq if isinstance(event, Noted) else view.changed_seq,
+        changed_seq=seq if isinstance(event, Noted | VerdictGiven) else view.changed_seq,
         latest=at,
         told=_told(view.told, event),
     )
@@ -102,6 +113,8 @@ def _step(view: BuildView, event: StepCompleted) -> BuildView:
         view.life,
         view.told,
         view.sample,
+        max(view.last_sign, at),
+        view.last_busy,
     )
 
 
@@ -148,6 +161,8 @@ def _with_phases(
         life=view.life,
         told=view.told,
         sample=view.sample,
+        last_sign=max(view.last_sign, at),
+        last_busy=view.last_busy,
     )
 
 
@@ -204,6 +219,8 @@ def _sample(event: ActivitySampled, at: float) -> Sample:
             cpu_percent=round(finite(event.cpu_percent, _MAX_PERCENT), 1),
             gpu_percent=gpu if gpu is None else round(finite(gpu, _MAX_PERCENT), 1),
             rss_bytes=_bytes(event.rss_bytes),
+            gpu_memory_bytes=_optional_bytes(event.gpu_memory_bytes),
+            gpu_energy_j=_energy(event.gpu_energy_j),
         ),
     )
 
@@ -213,6 +230,8 @@ def _told(told: Told, event: BuildEvent) -> Told:
         case Noted():
             note = one_line(event.text, MAX_LINE)
             return replace(told, notes=(*told.notes, note)[-MAX_NOTES:])
+        case VerdictGiven():
+            return replace(told, verdicts=(*told.verdicts, event.verdict)[-MAX_VERDICTS:])
         case LogLine() if event.severity in _WARNINGS:
             line = f"{event.severity.value}: {one_line(event.message, MAX_LINE)}"
             return replace(told, warnings=(*told.warnings, line)[-MAX_WARNINGS:])
@@ -249,3 +268,11 @@ def _result(event: EngineWritten) -> Result:
 
 def _bytes(value: int) -> int:
     return min(max(value, 0), _MAX_BYTES)
+
+
+def _optional_bytes(value: int | None) -> int | None:
+    return None if value is None else _bytes(value)
+
+
+def _energy(value: float | None) -> float | None:
+    return None if value is None else round(finite(value, _MAX_ENERGY_J), 1)

@@ -1,10 +1,11 @@
 """`snapshot`: a view as it is shown, at a moment and in a detail."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from trt_agent_tools.model.snapshot import Activity, Detail, Phase, PhaseStatus, Snapshot
 from trt_agent_tools.model.untrusted import MAX_NAME, one_line
-from trt_agent_tools.progress.cleaning import MAX_PATH
+from trt_agent_tools.model.verdict import Level, LimitUse
+from trt_agent_tools.progress.cleaning import MAX_PATH, clean_label
 from trt_agent_tools.progress.clock import Spans, spans
 from trt_agent_tools.progress.fraction import progress
 from trt_agent_tools.progress.phases import MAX_PHASES, PhaseNode, PhaseTree, newest
@@ -21,11 +22,16 @@ SAMPLE_FRESH_S = 10.0
 
 
 def snapshot(
-    facts: BuildFacts, view: BuildView, now: float, detail: Detail = Detail.SUMMARY
+    facts: BuildFacts,
+    view: BuildView,
+    now: float,
+    detail: Detail = Detail.SUMMARY,
+    limits: Sequence[LimitUse] = (),
 ) -> Snapshot:
     """Return what is told of the build at `now`, in seconds since it was accepted.
 
-    After the end, `now` has no effect. Seconds are rounded to tenths.
+    After the end, `now` has no effect. Seconds are rounded to tenths. `limits` are what its policy
+    said of it last; a summary shows those that are near their end or past it.
     """
     at = spans(view, now)
     live = view.ended_at is None
@@ -34,12 +40,20 @@ def snapshot(
     tree = detail is not Detail.SUMMARY
     full = detail is Detail.FULL
     most = MAX_PHASES if full else TREE_PHASES
+    near = [use for use in limits if use.level is not Level.OK]
     return Snapshot(
         build_id=facts.build_id,
         seq=view.seq,
         state=view.state,
         reason=view.reason,
-        summary=summary(facts.build_id, view, at, how_far, _about_silence(view, activity)),
+        summary=summary(
+            facts.build_id,
+            view,
+            at,
+            how_far,
+            _about_silence(view, activity),
+            warned=bool(near) and live,
+        ),
         elapsed_s=round(at.elapsed_s, 1),
         queue_s=round(at.queue_s, 1) if tree else None,
         gpu_s=_tenths(at.gpu_s),
@@ -50,9 +64,12 @@ def snapshot(
         ended_by=view.life.ended_by,
         result=view.result,
         error=view.error,
+        limits=(list(limits) if tree else near) or None,
+        verdicts=list(view.told.verdicts) or None if tree else None,
         notes=list(view.told.notes) or None,
         poll_after_ms=poll_after_ms(view.state, at),
-        label=one_line(facts.label, MAX_NAME) if tree and facts.label else None,
+        label=clean_label(facts.label) if tree else None,
+        session_id=facts.session_id if tree else None,
         policy=one_line(facts.policy, MAX_PATH) if tree else None,
         backend=one_line(facts.backend, MAX_NAME) if tree else None,
         device=view.device if tree else None,
@@ -65,6 +82,20 @@ def snapshot(
         versions=dict(view.told.versions) if full else None,
         warnings=list(view.told.warnings) if full else None,
     )
+
+
+def at_detail(full: Snapshot, detail: Detail) -> Snapshot:
+    """Return a snapshot that was rendered in full as it is shown in `detail`."""
+    hidden = {Detail.SUMMARY: _NOT_IN_SUMMARY, Detail.TREE: _NOT_IN_TREE, Detail.FULL: ()}[detail]
+    return full.model_copy(update=dict.fromkeys(hidden))
+
+
+_NOT_IN_TREE = ("options", "versions", "warnings")
+_NOT_IN_SUMMARY = (
+    *_NOT_IN_TREE,
+    *("queue_s", "label", "session_id", "policy", "backend", "device", "model", "output"),
+    *("created_at", "phases", "phases_left_out", "verdicts", "limits"),
+)
 
 
 def _left_out(tree: PhaseTree, most: int) -> int | None:

@@ -4,6 +4,7 @@ from trt_agent_tools.model.duration import format_duration
 from trt_agent_tools.model.events import Origin
 from trt_agent_tools.model.snapshot import Activity, Progress
 from trt_agent_tools.model.states import State
+from trt_agent_tools.model.verdict import Action, Verdict
 from trt_agent_tools.progress.clock import Spans
 from trt_agent_tools.progress.phases import PhaseNode, PhaseTree
 from trt_agent_tools.progress.place import brief, shorten
@@ -14,18 +15,42 @@ QUIET_TOLD_S = 2.0
 
 _MAX_MESSAGE = 110
 _MAX_HINT = 90
+_MAX_VERDICT = 200
 _MAX_FILE_NAME = 80
 _NONE_PERCENT = 0.5
 
 
 def summary(
-    build_id: str, view: BuildView, spans: Spans, progress: Progress, activity: Activity | None
+    build_id: str,
+    view: BuildView,
+    spans: Spans,
+    progress: Progress,
+    activity: Activity | None,
+    *,
+    warned: bool = False,
 ) -> str:
     """Return `build_id`, the state and what a reader wants to know in this state, on one line.
 
-    `activity` is what the build's processes do now, None where that is not known.
+    `activity` is what the build's processes do now, None where that is not known. `warned` tells that
+    a limit is near its end: the last verdict says which.
     """
-    return f"{build_id} {_told(view, spans, progress, activity)}"
+    told = f"{build_id} {_told(view, spans, progress, activity)}"
+    verdict = _verdict(view, Action.WARNED, Action.WOULD_CANCEL) if warned else None
+    if verdict is not None and view.state in {State.QUEUED, State.STARTING, State.BUILDING}:
+        told += f"; warning: {shorten(verdict.message, _MAX_VERDICT)}"
+    return told
+
+
+def _verdict(view: BuildView, *actions: Action) -> Verdict | None:
+    found = (verdict for verdict in reversed(view.told.verdicts) if verdict.action in actions)
+    return next(found, None)
+
+
+def _because(view: BuildView) -> str:
+    verdict = _verdict(view, Action.CANCEL)
+    if verdict is None or view.reason is not verdict.rule.reason:
+        return ""
+    return f": {shorten(verdict.message, _MAX_VERDICT)}"
 
 
 def _told(view: BuildView, spans: Spans, progress: Progress, activity: Activity | None) -> str:
@@ -43,7 +68,8 @@ def _told(view: BuildView, spans: Spans, progress: Progress, activity: Activity 
         case State.CANCELLED:
             rung = view.life.ended_by
             ended_by = "" if rung is None else f", ended by {rung.value}"
-            return f"cancelled after {_s(spans.elapsed_s)}{_why(view)}{_where(view)}{ended_by}"
+            ended = f"cancelled after {_s(spans.elapsed_s)}{_why(view)}{_where(view)}{ended_by}"
+            return ended + _because(view)
         case State.LOST:
             return (
                 f"lost after {_s(spans.elapsed_s)}{_where(view)}: its supervisor ended under it;"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from trt_agent_tools.model.errors import ErrorInfo
 from trt_agent_tools.model.snapshot import Activity, AppliedOption, Result
 from trt_agent_tools.model.states import Reason, Rung, State
+from trt_agent_tools.model.verdict import Verdict
 from trt_agent_tools.progress.phases import PhaseTree
 
 
@@ -20,6 +21,7 @@ class BuildFacts:
     model: str
     output: str
     created_at: str
+    session_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Told:
     result: Result | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
     options: tuple[AppliedOption, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -85,6 +88,10 @@ class BuildView:
     life: Life = field(default_factory=Life)
     told: Told = field(default_factory=Told)
     sample: Sample | None = None
+    last_sign: float = 0.0
+    """When a phase or a step of any origin was last heard of."""
+    last_busy: float = 0.0
+    """When a sample last found the build's processes busy."""
 
     @property
     def state(self) -> State:
