@@ -14,6 +14,8 @@ from trt_agent_tools.cli.demo_models import transformer
 _MARK = "TRT_AGENT_TOOLS_TEST_RUN"
 """In the environment of every process that a test starts, directly or not."""
 os.environ[_MARK] = secrets.token_hex(8)
+# Builds end with the process that a test starts, unless the test says otherwise.
+os.environ["TRT_AGENT_TOOLS_EMBEDDED"] = "1"
 
 
 @pytest.fixture

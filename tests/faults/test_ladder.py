@@ -3,11 +3,14 @@
 import re
 from pathlib import Path
 
+import anyio
 import psutil
 import pytest
 
 from tests.faults.conftest import Action, Play, Supervise
 from trt_agent_tools.model.states import Reason, Rung, State
+from trt_agent_tools.supervisor import ladder
+from trt_agent_tools.supervisor.process_tree import ProcessTree
 
 pytestmark = pytest.mark.anyio
 
@@ -139,6 +142,39 @@ async def test_the_queue_goes_on_after_a_cancel(supervise: Supervise, play: Play
         await watcher.until(first, SILENT)
         await watcher.cancel(first)
         assert (await watcher.end(second)).state is State.SUCCEEDED
+
+
+async def test_an_end_that_is_not_proven_is_not_claimed_and_the_device_stays_out_of_service(
+    supervise: Supervise, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A process stuck in the kernel cannot be made on demand: here no signal reaches it.
+    monkeypatch.setattr(ladder, "PROOF_S", 0.5)
+    async with supervise() as watcher:
+        with monkeypatch.context() as deaf:
+            deaf.setattr(ProcessTree, "send", lambda _tree, _number: None)
+            stuck = await watcher.start(play({"at": 1.2, "do": "hang_idle"}, speed=5))
+            waiting = await watcher.start(play(recording="quick"))
+            await watcher.until(stuck, SILENT)
+            await watcher.service.cancel(stuck)
+            snapshot = await watcher.service.progress(stuck)
+            with anyio.fail_after(15):
+                while not snapshot.notes:
+                    snapshot = await watcher.service.progress(
+                        stuck, wait_s=5, since_seq=snapshot.seq
+                    )
+            assert snapshot.state is State.CANCELLING
+            assert "still there after SIGKILL" in snapshot.notes[-1]
+            assert (await watcher.service.progress(waiting)).state is State.QUEUED
+        # The process goes after all: the build is over, and its device serves again.
+        (worker,) = [
+            process
+            for process in psutil.Process().children()
+            if "trt_agent_tools.worker" in process.cmdline()
+        ]
+        worker.kill()
+        ended = await watcher.end(stuck)
+        assert (ended.state, ended.ended_by) == (State.CANCELLED, Rung.KILL)
+        assert (await watcher.end(waiting)).state is State.SUCCEEDED
 
 
 def _runs(pid: int) -> bool:

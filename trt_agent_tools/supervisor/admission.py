@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from trt_agent_tools.model.errors import ErrorCode, Refusal
+from trt_agent_tools.model.options import BuildOptions
 from trt_agent_tools.model.request import Backend, StartRequest
 from trt_agent_tools.model.untrusted import one_line
 from trt_agent_tools.supervisor.config import SupervisorConfig
@@ -15,15 +16,28 @@ from trt_agent_tools.supervisor.devices import Device
 
 Chosen = Literal["tensorrt", "tensorrt_rtx", "replay"]
 
+TEMPORARY_BYTES = 40
+"""By so much the names of a build's temporary files may be longer than the output's."""
+
+_MAX_PATH_BYTES = 4096 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that may be carried out; every path is absolute, folders without symbolic links."""
+    """A request that may be carried out; every path is absolute, folders without symbolic links.
+
+    `options` are the request's, with the paths among them made absolute too. The identities are the
+    device and inode of the model and of the output's folder as they were judged: the worker finds out
+    by them whether something else was put there meanwhile.
+    """
 
     model: Path
     output: Path
     manifest: Path
     backend: Chosen
+    options: BuildOptions
+    model_identity: tuple[int, int]
+    folder_identity: tuple[int, int]
 
 
 def admit(request: StartRequest, config: SupervisorConfig, devices: tuple[Device, ...]) -> Admitted:
@@ -35,16 +49,20 @@ def admit(request: StartRequest, config: SupervisorConfig, devices: tuple[Device
         Refusal: the request cannot be carried out.
     """
     backend = choose_backend(request.backend, config, devices)
-    model = _model(request.model, config.roots)
+    model, model_identity = _model(request.model, config.roots)
     named = model.with_suffix(".engine") if request.output is None else Path(request.output)
-    output = _output(named, config.roots, overwrite=request.options.overwrite)
-    _plugins(request.options.plugins, config)
-    if request.options.timing_cache:
-        _inside(Path(request.options.timing_cache), config.roots, "the timing cache")
-    manifest = output.with_name(output.name + ".json")
-    if manifest.is_symlink() or (manifest.exists() and not manifest.is_file()):
-        raise _not_writable(manifest, "is no regular file")
-    return Admitted(model, output, manifest, backend)
+    output, manifest, folder_identity = _output(
+        named, model, config.roots, overwrite=request.options.overwrite
+    )
+    options = request.options.model_copy(
+        update={
+            "plugins": _plugins(request.options.plugins, config),
+            "timing_cache": _timing_cache(
+                request.options.timing_cache, config.roots, model, output, manifest
+            ),
+        }
+    )
+    return Admitted(model, output, manifest, backend, options, model_identity, folder_identity)
 
 
 def choose_backend(
@@ -91,15 +109,15 @@ def _inside(path: Path, roots: tuple[Path, ...], what: str) -> Path:
     try:
         folder = absolute.parent.resolve()
         real = absolute.resolve()
-    except (OSError, RuntimeError) as error:
+        named = real if absolute.name in {"", ".", ".."} else folder / absolute.name
+        # The order to the worker is JSON, which holds no other names.
+        str(named).encode()
+    except (OSError, RuntimeError, ValueError) as error:
         raise Refusal(
             ErrorCode.INVALID_ARGUMENT,
-            f"{what} {one_line(str(path))} cannot be resolved: {error}",
-            "Give a path without a loop of symbolic links.",
+            f"{what} {one_line(str(path))} cannot be resolved: {one_line(str(error), 200)}",
+            "Give a path in UTF-8, without NUL and without a loop of symbolic links.",
         ) from error
-    named = folder / absolute.name
-    if absolute.name in {"", ".", ".."}:
-        named = real
     if not all(any(p.is_relative_to(root) for root in roots) for p in (named, real)):
         raise Refusal(
             ErrorCode.OUTSIDE_ROOTS,
@@ -110,7 +128,7 @@ def _inside(path: Path, roots: tuple[Path, ...], what: str) -> Path:
     return named
 
 
-def _model(text: str, roots: tuple[Path, ...]) -> Path:
+def _model(text: str, roots: tuple[Path, ...]) -> tuple[Path, tuple[int, int]]:
     path = _inside(Path(text), roots, "the model")
     shown = one_line(str(path))
     try:
@@ -138,35 +156,72 @@ def _model(text: str, roots: tuple[Path, ...]) -> Path:
             f"{shown} may not be read by this server",
             "Change its permissions.",
         )
-    return path
+    return path, (status.st_dev, status.st_ino)
 
 
-def _output(path: Path, roots: tuple[Path, ...], *, overwrite: bool) -> Path:
+def _output(
+    path: Path, model: Path, roots: tuple[Path, ...], *, overwrite: bool
+) -> tuple[Path, Path, tuple[int, int]]:
+    """Return where the engine and its manifest may be written, and their folder's identity."""
     path = _inside(path, roots, "the output")
     folder = path.parent
-    if not folder.is_dir():
-        raise Refusal(
-            ErrorCode.OUTPUT_FOLDER_MISSING,
-            f"the output's folder {one_line(str(folder))} does not exist",
-            "Make the folder first, or choose another output.",
-        )
-    if path.is_dir():
+    try:
+        if not folder.is_dir():
+            raise Refusal(
+                ErrorCode.OUTPUT_FOLDER_MISSING,
+                f"the output's folder {one_line(str(folder))} does not exist",
+                "Make the folder first, or choose another output.",
+            )
+        status = folder.stat()
+        _check_length(path)
+        if path.is_dir():
+            raise Refusal(
+                ErrorCode.INVALID_ARGUMENT,
+                f"the output {one_line(str(path))} is a folder",
+                "Give the engine's file name too.",
+            )
+        manifest = path.with_name(path.name + ".json")
+        for file, what in ((path, "the output"), (manifest, "the output's manifest")):
+            _check_free(file, what, model, overwrite=overwrite)
+    except OSError as error:
+        raise _not_writable(path, f"cannot be looked at: {error.strerror}") from error
+    # Reading is for making the new names in it durable.
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise _not_writable(folder, "is not writable")
+    return path, manifest, (status.st_dev, status.st_ino)
+
+
+def _check_length(path: Path) -> None:
+    longest = min(
+        os.pathconf(path.parent, "PC_NAME_MAX") - len(os.fsencode(path.name)),
+        _MAX_PATH_BYTES - len(os.fsencode(path)),
+    )
+    if longest < TEMPORARY_BYTES:
         raise Refusal(
             ErrorCode.INVALID_ARGUMENT,
-            f"the output {one_line(str(path))} is a folder",
-            "Give the engine's file name too.",
+            f"the output's name {one_line(path.name, 60)} is too long: its temporary files need "
+            f"{TEMPORARY_BYTES} bytes more",
+            "Give a shorter name.",
         )
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise _not_writable(path, "is no regular file")
-    if path.exists() and not overwrite:
+
+
+def _check_free(file: Path, what: str, model: Path, *, overwrite: bool) -> None:
+    if file.is_symlink() or (file.exists() and not file.is_file()):
+        raise _not_writable(file, "is no regular file")
+    if not file.exists():
+        return
+    if file.samefile(model):
+        raise Refusal(
+            ErrorCode.INVALID_ARGUMENT,
+            f"{what} {one_line(str(file))} is the model itself",
+            "Give another output.",
+        )
+    if not overwrite:
         raise Refusal(
             ErrorCode.OUTPUT_EXISTS,
-            f"{one_line(str(path))} exists",
+            f"{one_line(str(file))} exists",
             'Give another output, or options {"overwrite": true}.',
         )
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise _not_writable(folder, "is not writable")
-    return path
 
 
 def _not_writable(path: Path, why: str) -> Refusal:
@@ -177,9 +232,19 @@ def _not_writable(path: Path, why: str) -> Refusal:
     )
 
 
-def _plugins(asked: list[str], config: SupervisorConfig) -> None:
+def _plugins(asked: list[str], config: SupervisorConfig) -> list[str]:
+    """Return the plugin libraries as the operator allowed them, symbolic links followed."""
     allowed = {path.resolve() for path in config.allowed_plugins}
-    refused = [name for name in asked if Path(name).resolve() not in allowed]
+    found: list[str] = []
+    refused: list[str] = []
+    for name in asked:
+        try:
+            path = (config.roots[0] / name).resolve()
+        except (OSError, RuntimeError, ValueError):
+            # A loop of symbolic links, or NUL: whatever it is, nobody allowed it.
+            refused.append(name)
+            continue
+        (found if path in allowed else refused).append(str(path))
     if refused:
         raise Refusal(
             ErrorCode.PLUGIN_NOT_ALLOWED,
@@ -187,3 +252,19 @@ def _plugins(asked: list[str], config: SupervisorConfig) -> None:
             "A plugin runs any code it likes. The operator allows one with --allow-plugin FILE.",
             {"allowed": sorted(map(str, allowed))},
         )
+    return found
+
+
+def _timing_cache(
+    asked: str | None, roots: tuple[Path, ...], model: Path, output: Path, manifest: Path
+) -> str | None:
+    if asked is None:
+        return None
+    path = _inside(Path(asked), roots, "the timing cache")
+    if path.resolve() in {model.resolve(), output, manifest}:
+        raise Refusal(
+            ErrorCode.INVALID_ARGUMENT,
+            f"the timing cache {one_line(str(path))} is the model, the output or its manifest",
+            "Give the cache a file of its own.",
+        )
+    return str(path)

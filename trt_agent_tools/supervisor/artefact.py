@@ -1,15 +1,20 @@
 """What a worker left at the output: a complete engine with its manifest, or nothing that counts."""
 
 import hashlib
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from trt_agent_tools.model.manifest import Manifest
+from trt_agent_tools.model.manifest import FileDigest, Manifest
 from trt_agent_tools.model.request import BuildOrder
 
-_CHUNK_BYTES = 4 * 1024 * 1024
+_CHUNK_BYTES = 256 * 1024
+"""Large ones stay in the heaps of the pool's threads for the server's life."""
+
+_MAX_MANIFEST_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ def settle_artefact(order: BuildOrder) -> Artefact | None:
     try:
         for candidate in (partial_manifest, manifest):
             written = _of_this_build(candidate, order.build_id)
-            if written and _is(output, written):
+            if written and is_unchanged(output, written.engine):
                 if candidate == partial_manifest:
                     partial_manifest.replace(manifest)
                 return Artefact(
@@ -53,17 +58,28 @@ def settle_artefact(order: BuildOrder) -> Artefact | None:
 
 def _of_this_build(path: Path, build_id: str) -> Manifest | None:
     try:
-        manifest = Manifest.model_validate_json(path.read_bytes())
+        # Whoever writes to the folder may have put anything there: what blocks, or has no end.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_MANIFEST_BYTES:
+                return None
+            manifest = Manifest.model_validate_json(file.read(_MAX_MANIFEST_BYTES))
     except (FileNotFoundError, ValidationError):
         return None
     return manifest if manifest.build_id == build_id else None
 
 
-def _is(output: Path, manifest: Manifest) -> bool:
-    if not output.is_file() or output.stat().st_size != manifest.engine.bytes:
+def is_unchanged(path: Path, known: FileDigest) -> bool:
+    """Whether the file at `path` has the size and the digest that are `known`.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not path.is_file() or path.stat().st_size != known.bytes:
         return False
     sha256 = hashlib.sha256()
-    with output.open("rb", buffering=0) as file:
+    with path.open("rb", buffering=0) as file:
         while chunk := file.read(_CHUNK_BYTES):
             sha256.update(chunk)
-    return sha256.hexdigest() == manifest.engine.sha256
+    return sha256.hexdigest() == known.sha256

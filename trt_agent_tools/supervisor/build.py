@@ -1,8 +1,10 @@
 """One build as the supervisor holds it: its facts, its view, and who waits for a change."""
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 
@@ -10,11 +12,24 @@ from trt_agent_tools.model.errors import ErrorInfo
 from trt_agent_tools.model.request import BuildOrder, StartRequest
 from trt_agent_tools.model.snapshot import Detail, Snapshot
 from trt_agent_tools.model.states import TERMINAL, Reason, Rung, State
-from trt_agent_tools.model.supervisor_events import ActivitySampled, BuildEvent, Noted, transition
+from trt_agent_tools.model.supervisor_events import (
+    ActivitySampled,
+    BuildEvent,
+    Noted,
+    StateChanged,
+    VerdictGiven,
+    transition,
+)
+from trt_agent_tools.model.verdict import Action, LimitUse, Rule, Verdict
+from trt_agent_tools.policy.evaluate import Judged
 from trt_agent_tools.policy.policy import Escalation, Policy
 from trt_agent_tools.progress.reducer import fold
 from trt_agent_tools.progress.render import snapshot
 from trt_agent_tools.progress.view import BuildFacts, BuildView
+from trt_agent_tools.supervisor.sessions import OpenSession
+
+LOG_NAME = "build.log"
+"""Of the log of a build's process, in the build's folder."""
 
 SETTLE_S = 0.25
 """A waiting reader is told of a burst of phases once, this long after its first."""
@@ -29,8 +44,18 @@ class CancelRequest:
     at_once: bool = False
 
 
+class Durably(Protocol):
+    """Writes an event of a build; returns what is wrong if it cannot."""
+
+    async def tell(self, build: "Build", event: StateChanged | Noted | VerdictGiven) -> str | None:
+        """Return once the event is on disk, or cannot be brought there."""
+
+
 class Build:
-    """State changes go through `move`, everything else that is told through `record`."""
+    """State changes go through `move`, everything else that is told through `record`.
+
+    What must outlive this process (states, verdicts, notes) is written to the journal before it is shown.
+    """
 
     def __init__(
         self,
@@ -39,20 +64,32 @@ class Build:
         request: StartRequest,
         order: BuildOrder,
         policy: Policy,
+        session: OpenSession,
         folder: Path,
+        chronicle: Durably,
         clock: Callable[[], float] = anyio.current_time,
     ) -> None:
         self.facts = facts
         self.request = request
         self.order = order
         self.policy = policy
+        self.session = session
         self.folder = folder
+        self.token = secrets.token_hex(16)
+        self._chronicle = chronicle
+        self._turn = anyio.Lock()
+        self._unwritten = False
         self.view = BuildView()
         self.accepted = clock()
+        self.judged: tuple[Judged, ...] = ()
+        self._attended_at = 0.0
+        self._readers = 0
+        self._given: set[tuple[Rule, Action, str | None]] = set()
         self.peak_rss_bytes = 0
         self.cancel_request: CancelRequest | None = None
         self.cancel_asked = anyio.Event()
         self.hurried = anyio.Event()
+        self.cancelling = anyio.Event()
         self.ended = anyio.Event()
         self._clock = clock
         self._changed = anyio.Event()
@@ -60,12 +97,32 @@ class Build:
     @property
     def log(self) -> Path:
         """The log file of the build's process."""
-        return self.folder / "build.log"
+        return self.folder / LOG_NAME
 
     @property
     def has_ended(self) -> bool:
         """Whether the state is a terminal one."""
         return self.view.state in TERMINAL
+
+    @property
+    def attended_at(self) -> float:
+        """When somebody last asked about the build; now, while somebody waits for it."""
+        return self.now() if self._readers else self._attended_at
+
+    def attend(self) -> None:
+        """Note that somebody asked about the build."""
+        self._attended_at = self.now()
+
+    def first_time(self, judged: Judged) -> bool:
+        """Whether this is the first verdict of its rule, pattern and action; note that it was given."""
+        key = (judged.rule, judged.action, judged.pattern)
+        known = key in self._given
+        self._given.add(key)
+        return not known
+
+    def forget_warnings(self, rule: Rule) -> None:
+        """Let a rule warn again: its limit was extended."""
+        self._given = {key for key in self._given if key[0] is not rule}
 
     def now(self) -> float:
         """Return the seconds since the build was accepted."""
@@ -81,11 +138,25 @@ class Build:
             self._changed.set()
             self._changed = anyio.Event()
 
-    def note(self, text: str) -> None:
-        """Add a sentence to the snapshot."""
-        self.record(Noted(self.now(), text))
+    async def note(self, text: str) -> None:
+        """Add a sentence to the snapshot, once it is written."""
+        await self._tell(lambda: Noted(self.now(), text))
 
-    def move(
+    async def give(self, verdict: Verdict) -> None:
+        """Add a verdict to the snapshot, once it is written."""
+        await self._tell(lambda: VerdictGiven(self.now(), verdict))
+
+    async def begin_building(self) -> None:
+        """TensorRT has begun; a build that is being ended meanwhile stays as it is."""
+        await self._tell(
+            lambda: (
+                transition(self.view.state, State.BUILDING, at=self.now())
+                if self.view.state is State.STARTING
+                else None
+            )
+        )
+
+    async def move(
         self,
         to: State,
         reason: Reason | None = None,
@@ -94,13 +165,13 @@ class Build:
         ended_by: Rung | None = None,
         error: ErrorInfo | None = None,
     ) -> None:
-        """Change the state.
+        """Change the state, once that is written.
 
         Raises:
             IllegalMoveError: the build cannot go there from where it stands.
         """
-        self.record(
-            transition(
+        await self._tell(
+            lambda: transition(
                 self.view.state,
                 to,
                 at=self.now(),
@@ -110,8 +181,24 @@ class Build:
                 error=error,
             )
         )
+        if to is State.CANCELLING or to in TERMINAL:
+            self.cancelling.set()
         if to in TERMINAL:
             self.ended.set()
+
+    async def _tell(self, make: Callable[[], StateChanged | Noted | VerdictGiven | None]) -> None:
+        # In turn, so that the journal has the order that readers see. Shielded: a fact that is
+        # written is shown. The journal gives up after a while, so this is bounded.
+        with anyio.CancelScope(shield=True):
+            async with self._turn:
+                event = make()
+                if event is None:
+                    return
+                problem = await self._chronicle.tell(self, event)
+                if problem and not self._unwritten:
+                    self._unwritten = True
+                    self.record(Noted(self.now(), f"Not all of this is in the journal: {problem}"))
+                self.record(event)
 
     def ask_to_end(self, request: CancelRequest) -> None:
         """Ask for the end. The first reason stays; asking at once hurries a ladder under way."""
@@ -123,12 +210,24 @@ class Build:
         if request.at_once:
             self.hurried.set()
 
+    def limits(self) -> tuple[LimitUse, ...]:
+        """Return what the policy allows and what is used of it, as last judged."""
+        return tuple(judged.use for judged in self.judged)
+
     def snapshot(self, detail: Detail = Detail.SUMMARY) -> Snapshot:
         """Return what is known now."""
-        return snapshot(self.facts, self.view, self.now(), detail)
+        return snapshot(self.facts, self.view, self.now(), detail, self.limits())
 
     async def changed_since(self, seq: int, wait_s: float) -> None:
         """Wait for a phase change, a note or the end that came after `seq`, `wait_s` at most."""
+        self._readers += 1
+        try:
+            await self._changed_since(seq, wait_s)
+        finally:
+            self._readers -= 1
+            self.attend()
+
+    async def _changed_since(self, seq: int, wait_s: float) -> None:
         with anyio.move_on_after(wait_s):
             while self.view.changed_seq <= seq and not self.has_ended:
                 await self._changed.wait()

@@ -1,6 +1,7 @@
 """The devices of this host, and who holds which: one build a device, first come, first served."""
 
 import os
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,20 +30,33 @@ class Device:
 def find_devices() -> tuple[Device, ...]:
     """Return the GPUs that the driver shows this process, or the device `cpu` when there is none.
 
-    A driver library is not loaded for it: CUDA_VISIBLE_DEVICES and the device files are read.
+    A driver library is not loaded for it: CUDA_VISIBLE_DEVICES and the device files are read. A device
+    is named after what CUDA calls it, so that two supervisors that see different ones agree.
     """
+    found = [path.name.removeprefix("nvidia") for path in _NVIDIA_DEVICES.glob("nvidia[0-9]*")]
+    numbers = [text for text in found if text.isdecimal()]
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if not any(_NVIDIA_DEVICES.glob("nvidia[0-9]*")) or chosen in {"", "-1"}:
+    # CUDA counts from 0 what it may use; in a container the files keep the numbers that the host gave.
+    visible = [str(n) for n in range(len(numbers))] if chosen is None else _listed(chosen)
+    if not (numbers and visible):
         return (Device("cpu", "no NVIDIA GPU is visible: TensorRT-RTX builds on the CPU alone"),)
-    if chosen is not None:
-        visible = [part.strip() for part in chosen.split(",") if part.strip()]
-    else:
-        numbers = (
-            path.name.removeprefix("nvidia") for path in _NVIDIA_DEVICES.glob("nvidia[0-9]*")
-        )
-        visible = [str(n) for n in sorted(int(text) for text in numbers if text.isdecimal())]
-    return tuple(
-        Device(f"gpu{index}", f"NVIDIA GPU {name}", name) for index, name in enumerate(visible)
+    return tuple(Device(_name(name), f"NVIDIA GPU {name}", name) for name in visible)
+
+
+def _listed(chosen: str) -> list[str]:
+    """Return the devices that CUDA_VISIBLE_DEVICES lists, each once, up to one that there cannot be."""
+    listed: dict[str, None] = {}
+    for part in chosen.split(","):
+        name = part.strip()
+        if not name or name.startswith("-"):
+            break
+        listed[name] = None
+    return list(listed)
+
+
+def _name(visible: str) -> str:
+    return "gpu" + (
+        visible if visible.isdecimal() else re.sub(r"[^A-Za-z0-9]+", "-", f"-{visible}")
     )
 
 

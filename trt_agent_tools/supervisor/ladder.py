@@ -36,6 +36,7 @@ async def climb(
     """
     patience = request.escalation
     asked = terminated = False
+    can_ask = can_ask and patience.cancel_grace > 0
     if can_ask and not hurried.is_set() and not worker.tree.stopped():
         with anyio.move_on_after(patience.cancel_grace):
             await tell(worker, CancelOrder(reason=request.reason.value))

@@ -12,6 +12,7 @@ from anyio.abc import Process
 from pydantic import BaseModel
 
 from trt_agent_tools.model.events import BUILD_TOKEN_ENV
+from trt_agent_tools.supervisor.environment import worker_environment
 from trt_agent_tools.supervisor.process_tree import ProcessTree
 
 WORKER = (sys.executable, "-m", "trt_agent_tools.worker")
@@ -26,15 +27,19 @@ class Worker:
     launched: float
 
 
-async def launch(*, folder: Path, log: Path, visible_device: str | None = None) -> Worker:
+async def launch(
+    *, folder: Path, log: Path, visible_device: str | None = None, token: str | None = None
+) -> Worker:
     """Start a worker in `folder` and let its stderr append to `log`. It waits for its first order.
+
+    Every process of the build carries `token` in its environment; without one it is made here.
 
     Raises:
         OSError: the process cannot be started.
     """
-    token = secrets.token_hex(16)
+    token = token or secrets.token_hex(16)
     environment = {
-        **os.environ,
+        **worker_environment(os.environ),
         BUILD_TOKEN_ENV: token,
         # A trace in the log for a crash in native code, and no module taken from the folder.
         "PYTHONFAULTHANDLER": "1",

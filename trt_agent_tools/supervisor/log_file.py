@@ -25,12 +25,12 @@ def read_log(path: Path, build_id: str, *, tail: int, min_severity: Severity | N
     except FileNotFoundError:
         return BuildLog(build_id=build_id, lines=[])
     lines = data.decode("utf-8", "replace").splitlines()
-    if size > _READ_BYTES:
+    if size > _READ_BYTES and len(lines) > 1:
         lines = lines[1:]
     entries = [
-        LogEntry(text=one_line(text), severity=severity)
-        for severity, text in map(split_line, lines)
-        if text.strip() and (min_severity is None or at_least(severity, min_severity))
+        LogEntry(text=text, severity=severity)
+        for severity, text in map(split_line, map(one_line, lines))
+        if text and (min_severity is None or at_least(severity, min_severity))
     ]
     left_out = -1 if size > _READ_BYTES else max(0, len(entries) - tail)
     return BuildLog(build_id=build_id, lines=entries[-tail:], left_out=left_out)

@@ -12,6 +12,7 @@ from trt_agent_tools.supervisor.build import CancelRequest
 from trt_agent_tools.supervisor.ladder import Climb
 
 _REASONS: dict[ErrorCode, Reason] = {
+    ErrorCode.INVALID_ARGUMENT: Reason.UNSUPPORTED_OPTION,
     ErrorCode.MODEL_NOT_FOUND: Reason.INVALID_MODEL,
     ErrorCode.MODEL_EMPTY: Reason.INVALID_MODEL,
     ErrorCode.MODEL_UNREADABLE: Reason.INVALID_MODEL,
@@ -27,6 +28,7 @@ _REASONS: dict[ErrorCode, Reason] = {
     ErrorCode.PLUGIN_NOT_ALLOWED: Reason.UNSUPPORTED_OPTION,
     ErrorCode.BACKEND_UNAVAILABLE: Reason.BUILDER_ERROR,
     ErrorCode.OUTPUT_EXISTS: Reason.OUTPUT_ERROR,
+    ErrorCode.OUTPUT_FOLDER_MISSING: Reason.OUTPUT_ERROR,
     ErrorCode.OUTPUT_NOT_WRITABLE: Reason.OUTPUT_ERROR,
     ErrorCode.DISK_FULL: Reason.OUTPUT_ERROR,
     ErrorCode.OUT_OF_MEMORY: Reason.MEMORY,
@@ -102,7 +104,14 @@ def judge(
         return Ending(State.CANCELLED, request.reason, ended_by=climb.rung)
     if request and heard.goodbye is Outcome.CANCELLED:
         return Ending(State.CANCELLED, request.reason, ended_by=Rung.ASK)
-    error = _crash(exit_status, where, peak_rss_bytes, elapsed_s)
+    if heard.goodbye is Outcome.SUCCEEDED and exit_status == 0:
+        error = ErrorInfo(
+            ErrorCode.PROTOCOL_ERROR,
+            "the build's process said that it succeeded, but its engine is not at the output",
+            "Check whether something else moves or writes files there.",
+        )
+    else:
+        error = _crash(exit_status, where, peak_rss_bytes, elapsed_s)
     return Ending(State.FAILED, reason_for(error.code), error=error)
 
 

@@ -19,6 +19,9 @@ _PROC = Path("/proc")
 _DEAD = {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
 
 
+_NO_PID = -1
+
+
 class ProcessTree:
     """The processes of the build whose worker is `pid`, a leader of its own session."""
 
@@ -26,18 +29,31 @@ class ProcessTree:
         self._pid = pid
         self._mark = f"{BUILD_TOKEN_ENV}={token}".encode()
         self._seen: set[psutil.Process] = set()
-        with suppress(psutil.NoSuchProcess):
-            self._seen.add(psutil.Process(pid))
+        self._worker: psutil.Process | None = None
+        if pid != _NO_PID:
+            with suppress(psutil.NoSuchProcess):
+                self._worker = psutil.Process(pid)
+                self._seen.add(self._worker)
+
+    @classmethod
+    def by_token(cls, token: str) -> "ProcessTree":
+        """Return the processes that carry this token, whatever became of the worker."""
+        return cls(_NO_PID, token)
 
     def descendants(self) -> list[psutil.Process]:
         """Return the living processes seen so far and those that descend from them now.
 
         Cheaper than `members`: for looking once a second. What is found is remembered.
         """
-        for process in list(self._seen):
-            with suppress(psutil.Error):
-                self._seen.update(process.children(recursive=True))
         self._seen = {process for process in self._seen if _lives(process)}
+        known = {process.pid for process in self._seen}
+        unsearched = list(self._seen)
+        while unsearched:
+            with suppress(psutil.Error, OSError):
+                found = [child for child in _children(unsearched.pop()) if child.pid not in known]
+                known.update(child.pid for child in found)
+                self._seen.update(found)
+                unsearched += found
         return list(self._seen)
 
     def members(self) -> list[psutil.Process]:
@@ -58,8 +74,8 @@ class ProcessTree:
 
     async def worker_exit(self) -> None:
         """Return when the worker itself has exited, whoever still holds its pipes."""
-        with suppress(psutil.NoSuchProcess):
-            await _exit_of(psutil.Process(self._pid))
+        if self._worker is not None:
+            await _exit_of(self._worker)
 
     async def all_exits(self) -> None:
         """Return when no process of the build lives. Bound it: a process may never end."""
@@ -69,23 +85,67 @@ class ProcessTree:
     def stopped(self) -> bool:
         """Whether the worker is stopped (SIGSTOP, a debugger): it can neither read nor be asked."""
         with suppress(psutil.NoSuchProcess):
-            return bool(psutil.Process(self._pid).status() == psutil.STATUS_STOPPED)
+            return (
+                self._worker is not None
+                and self._worker.is_running()
+                and self._worker.status() == psutil.STATUS_STOPPED
+            )
         return False
 
     def _belongs(self, pid: int) -> bool:
         try:
-            return os.getsid(pid) == self._pid or self._mark in (
-                (_PROC / str(pid) / "environ").read_bytes()
-            )
+            if os.getsid(pid) == self._pid and not self._pid_is_anothers():
+                return True
+            return self._mark in (_PROC / str(pid) / "environ").read_bytes()
         except OSError:
             # Gone meanwhile, or another user's: a build's processes run as this user.
             return False
 
+    def _pid_is_anothers(self) -> bool:
+        """Whether the worker's pid is in use again. A session of that number is not the build's then."""
+        gone = self._worker is None or not self._worker.is_running()
+        return gone and psutil.pid_exists(self._pid)
+
+
+def _children(parent: psutil.Process) -> list[psutil.Process]:
+    """Return the children of every thread of a process, as the kernel lists them.
+
+    `psutil` would read about every process of the host. A kernel may lack the list, and one that is
+    read while children end may miss some: they are found the next time.
+    """
+    threads = list((_PROC / str(parent.pid) / "task").iterdir())
+    try:
+        pids = [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
+    except FileNotFoundError:
+        return parent.children()
+    children = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            child = psutil.Process(pid)
+            # One that ended since may have left its number to another process.
+            if child.ppid() == parent.pid and _lives(child):
+                children.append(child)
+    return children
+
 
 def _lives(process: psutil.Process) -> bool:
     try:
-        return process.is_running() and process.status() not in _DEAD
+        if not process.is_running():
+            return False
+        return process.status() not in _DEAD or _has_threads(process)
     except psutil.NoSuchProcess:
+        return False
+
+
+def _has_threads(process: psutil.Process) -> bool:
+    """Whether other threads outlive a process's first one: killed, it is a zombie with a live part.
+
+    So it looks while one of its threads is stuck in a driver, and holds the device.
+    """
+    try:
+        return sum(1 for _ in (_PROC / str(process.pid) / "task").iterdir()) > 1
+    except OSError:
+        # Reaped meanwhile.
         return False
 
 

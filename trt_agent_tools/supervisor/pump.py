@@ -43,18 +43,24 @@ async def read_lines(stream: ByteReceiveStream) -> AsyncIterator[bytes]:
             break
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
+            _check_length(line)
             yield line
-        if len(rest) > MAX_LINE_BYTES:
-            raise ProtocolError(f"a line of the worker's is longer than {MAX_LINE_BYTES} bytes")
+        _check_length(rest)
     if rest:
         yield rest
+
+
+def _check_length(line: bytes) -> None:
+    if len(line) > MAX_LINE_BYTES:
+        raise ProtocolError(f"a line of the worker's is longer than {MAX_LINE_BYTES} bytes")
 
 
 class EventReader:
     """Turns lines into events whose times are seconds since the build was accepted.
 
     `accepted` and `launched` are on the monotonic clock. A worker says in `hello` when its own clock
-    began; a time that cannot be (before the launch, after now) is replaced by the time of arrival.
+    began. A time that cannot be (before the launch, after now) is replaced by the time of arrival; a
+    last callback at such a time is left out.
     """
 
     def __init__(self, *, accepted: float, launched: float) -> None:
@@ -85,9 +91,18 @@ class EventReader:
             self._greet(event, now)
         elif not self._greeted:
             raise ProtocolError("the worker's first event is not hello")
+        at = self._placed(event.at, now)
+        arrived = now - self._accepted
         if isinstance(event, Heartbeat) and event.last_callback is not None:
-            event = replace(event, last_callback=event.last_callback + self._shift)
-        return replace(event, at=event.at + self._shift)
+            event = replace(event, last_callback=self._placed(event.last_callback, now))
+        return replace(event, at=arrived if at is None else at)
+
+    def _placed(self, at: float, now: float) -> float | None:
+        """Return a time of the worker's on the build's clock, or None if it cannot be."""
+        placed = at + self._shift
+        if self._launched - self._accepted <= placed <= now - self._accepted:
+            return placed
+        return None
 
     def _greet(self, hello: Hello, now: float) -> None:
         if hello.protocol != PROTOCOL:

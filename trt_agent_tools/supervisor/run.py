@@ -12,6 +12,7 @@ from trt_agent_tools.model.states import Reason, State
 from trt_agent_tools.supervisor.activity import sample_activity
 from trt_agent_tools.supervisor.artefact import Artefact, settle_artefact
 from trt_agent_tools.supervisor.build import Build
+from trt_agent_tools.supervisor.chronicle import Chronicle
 from trt_agent_tools.supervisor.devices import Device
 from trt_agent_tools.supervisor.ladder import Climb, climb, kill
 from trt_agent_tools.supervisor.launch import Worker, launch, tell
@@ -28,10 +29,11 @@ _log = logging.getLogger(__name__)
 
 
 class Run:
-    """A build that has its device. Use once: `await Run(build, device).to_the_end()`."""
+    """A build that has its device. Use once: `await Run(build, device, chronicle).to_the_end()`."""
 
-    def __init__(self, build: Build, device: Device) -> None:
+    def __init__(self, build: Build, device: Device, chronicle: Chronicle) -> None:
         self._build = build
+        self._chronicle = chronicle
         self._device = device
         self._heard = Heard()
         self._broken: str | None = None
@@ -42,18 +44,20 @@ class Run:
         """Whether every process of the build is proven gone, so that its device may be used again."""
 
     async def to_the_end(self) -> None:
-        """Build, and move the build to its terminal state, once every process is proven gone.
+        """Build, and move the starting build to a terminal state, once every process is proven gone.
 
         While one outlives SIGKILL this does not return, and the device stays leased.
         """
         build = self._build
-        build.move(State.STARTING, device=self._device.name)
         try:
             worker = await launch(
-                folder=build.folder, log=build.log, visible_device=self._device.visible
+                folder=build.folder,
+                log=build.log,
+                visible_device=self._device.visible,
+                token=build.token,
             )
         except OSError as error:
-            build.move(
+            await build.move(
                 State.FAILED,
                 Reason.WORKER_CRASH,
                 error=ErrorInfo(
@@ -82,9 +86,13 @@ class Run:
         """Watch the worker until it is gone; return whether all of its processes are."""
         drained, laddered = anyio.Event(), anyio.Event()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(tell, worker, self._build.order)
+            order = self._build.order.model_copy(update={"device": self._device.name})
+            tasks.start_soon(tell, worker, order)
             tasks.start_soon(self._read_events, worker, drained)
-            tasks.start_soon(sample_activity, self._build, worker.tree)
+            tasks.start_soon(
+                sample_activity, self._build, worker.tree, self._device, self._chronicle.progress
+            )
+            tasks.start_soon(self._chronicle.started, self._build, worker.process.pid)
             tasks.start_soon(self._end_when_asked, worker, laddered)
             await _first(worker.tree.worker_exit, laddered.wait)
             if self._build.cancel_asked.is_set():
@@ -98,7 +106,7 @@ class Run:
 
     async def _outlast(self, worker: Worker) -> None:
         """Say that the end is not proven, and wait for it, however long that takes."""
-        self._build.note(
+        await self._build.note(
             "A process of this build is still there after SIGKILL, stuck in the kernel or a driver. "
             "The build is not over, and its device stays out of service."
         )
@@ -136,8 +144,8 @@ class Run:
             )
         for note in (ending.note, problem):
             if note:
-                build.note(note)
-        build.move(ending.state, ending.reason, ended_by=ending.ended_by, error=ending.error)
+                await build.note(note)
+        await build.move(ending.state, ending.reason, ended_by=ending.ended_by, error=ending.error)
 
     async def _read_events(self, worker: Worker, drained: anyio.Event) -> None:
         stdout = worker.process.stdout
@@ -148,16 +156,18 @@ class Run:
             async for line in read_lines(stdout):
                 event = reader.read(line, anyio.current_time())
                 if isinstance(event, BadLine):
-                    self._build.note(f"The worker sent a line that is no event: {event.text!r}")
+                    await self._build.note(
+                        f"The worker sent a line that is no event: {event.text!r}"
+                    )
                 elif event is not None:
-                    self._take(event)
+                    await self._take(event)
         except ProtocolError as error:
             self._broken = str(error)
             await kill(worker)
         finally:
             drained.set()
 
-    def _take(self, event: WorkerEvent) -> None:
+    async def _take(self, event: WorkerEvent) -> None:
         build = self._build
         self._heard.take(event)
         self._wrote = self._wrote or isinstance(event, EngineWritten)
@@ -169,15 +179,19 @@ class Run:
             and isinstance(event, PhaseStarted)
             and event.origin is Origin.TENSORRT
         ):
-            build.move(State.BUILDING)
+            await build.begin_building()
 
     async def _end_when_asked(self, worker: Worker, laddered: anyio.Event) -> None:
         build = self._build
         await build.cancel_asked.wait()
         request = build.cancel_request
         if request is not None:
-            build.move(State.CANCELLING, request.reason)
-            self._climb = await climb(worker, request, can_ask=self._can_ask, hurried=build.hurried)
+            async with anyio.create_task_group() as tasks:
+                # The ladder does not wait for the disk.
+                tasks.start_soon(build.move, State.CANCELLING, request.reason)
+                self._climb = await climb(
+                    worker, request, can_ask=self._can_ask, hurried=build.hurried
+                )
         laddered.set()
 
 

@@ -1,44 +1,65 @@
 """`Supervisor`: the `BuildService` that owns the queue, the devices and the workers."""
 
-import logging
 import math
-import secrets
-from datetime import datetime, timezone
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
 from anyio.abc import TaskGroup
 from typing_extensions import Self
 
-from trt_agent_tools.model.errors import ErrorCode, ErrorInfo, Refusal
-from trt_agent_tools.model.events import PROTOCOL, Severity
-from trt_agent_tools.model.request import MAX_WAIT_S, BuildOrder, StartRequest
+from trt_agent_tools.model.duration import format_duration
+from trt_agent_tools.model.errors import ErrorCode, Refusal
+from trt_agent_tools.model.events import Severity
+from trt_agent_tools.model.request import MAX_WAIT_S, FrontEnd, StartRequest
+from trt_agent_tools.model.session import Session, SessionRequest
 from trt_agent_tools.model.snapshot import BuildList, BuildLog, BuildSummary, Detail, Snapshot
-from trt_agent_tools.model.states import Reason, Rung, State
+from trt_agent_tools.model.states import Reason, State
 from trt_agent_tools.model.untrusted import one_line
-from trt_agent_tools.policy.files import load_policy
+from trt_agent_tools.model.verdict import Rule
+from trt_agent_tools.policy.files import load_named_policy, load_policy
+from trt_agent_tools.policy.limits import extend, parse_extension, tighten
 from trt_agent_tools.policy.policy import Escalation, Policy
-from trt_agent_tools.progress.view import BuildFacts
+from trt_agent_tools.progress.cleaning import MAX_PATH, clean_label
+from trt_agent_tools.store.journal import Journal, JournalError
 from trt_agent_tools.supervisor.admission import Admitted, admit
-from trt_agent_tools.supervisor.build import Build, CancelRequest
+from trt_agent_tools.supervisor.archive import Archive, other_request
+from trt_agent_tools.supervisor.build import LOG_NAME, Build, CancelRequest
+from trt_agent_tools.supervisor.chronicle import Chronicle
 from trt_agent_tools.supervisor.config import SupervisorConfig
 from trt_agent_tools.supervisor.devices import DevicePool, find_devices
+from trt_agent_tools.supervisor.intake import make_build
 from trt_agent_tools.supervisor.ladder import PROOF_S
-from trt_agent_tools.supervisor.leftovers import claim_folder, sweep
+from trt_agent_tools.supervisor.lifecycle import carry
 from trt_agent_tools.supervisor.log_file import read_log
-from trt_agent_tools.supervisor.run import Run
+from trt_agent_tools.supervisor.recovery import recover, remove_folders
+from trt_agent_tools.supervisor.sessions import OpenSession, Sessions
+from trt_agent_tools.supervisor.watch import Watch
 
 MAX_LISTED = 500
 MAX_LOG_LINES = 1000
-MAX_QUEUED = 1000
-"""So many builds may wait; one more is refused."""
+MAX_IN_SESSION = 20
+"""So many of a session's builds are listed with it, the newest."""
+
+MAX_LIVE = 1000
+"""So many builds may wait or run; one more is refused."""
+
+MAX_REMEMBERED = 200
+"""So many ended builds stay in memory; the journal has them all."""
+
+CANCEL_SHOWN_S = 1.0
+"""How long a cancel that waits for nothing may wait for its own first change to be written."""
+
+LOCAL = "local"
+"""The principal of the operating-system user that runs the server."""
 
 SHUTDOWN = Escalation(cancel_grace=0.5, terminate_grace=0.5)
 """MCP clients kill a server that does not end within two seconds of its stdin's end."""
-
-_log = logging.getLogger(__name__)
 
 
 class Supervisor:
@@ -53,23 +74,39 @@ class Supervisor:
         self._policy = load_policy(config.policy)
         self._devices = find_devices()
         self._builds: dict[str, Build] = {}
-        self._keys: dict[str, Build] = {}
+        self._keys: dict[tuple[str, str], Build] = {}
+        self._sessions = Sessions(self._policy)
+        self._watch = Watch(lambda: [*self._live()])
         self._closing = False
 
     async def __aenter__(self) -> Self:
-        """Make the state folder, clear what dead supervisors left, and take builds.
+        """Make the state folder, bring what dead supervisors left to its end, and take builds.
 
         Raises:
-            Refusal: the policy is not valid.
-            OSError: the state folder cannot be used.
+            Refusal: the state folder cannot be used, or its journal cannot.
         """
         state = self._config.state_dir
-        for folder in (state, state / "builds", state / "locks"):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        await anyio.to_thread.run_sync(sweep, state / "builds")
+        try:
+            for folder in (state, state / "builds", state / "locks"):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._journal = await Journal.open(state)
+            await recover(self._journal)
+            await self._journal.prune()
+        except (OSError, JournalError) as error:
+            raise Refusal(
+                ErrorCode.JOURNAL_UNAVAILABLE,
+                f"the state folder {state} cannot be used: {error}",
+                "Check its disk and permissions, or give another one with --state-dir.",
+            ) from error
+        self._chronicle = Chronicle(self._journal)
+        self._archive = Archive(self._journal)
+        kept = await self._archive.ids()
+        await anyio.to_thread.run_sync(remove_folders, state / "builds", kept)
         self._pool = DevicePool(self._devices, state / "locks")
         self._tasks: TaskGroup = anyio.create_task_group()
         await self._tasks.__aenter__()
+        self._tasks.start_soon(self._watch.run, name="policy watch")
+        self._tasks.start_soon(self._chronicle.keep_up, name="journal catch-up")
         return self
 
     async def __aexit__(
@@ -94,18 +131,47 @@ class Supervisor:
         self._tasks.cancel_scope.cancel()
         # What ended the block is the caller's: the group would wrap it.
         await self._tasks.__aexit__(None, None, None)
+        with anyio.CancelScope(shield=True):
+            await self._chronicle.catch_up()
+        with suppress(JournalError):
+            # The disk hangs; what was acknowledged is on it.
+            await self._journal.aclose()
 
-    async def start(self, request: StartRequest, *, wait_s: float = 0.0) -> Snapshot:
-        """See `BuildService.start`."""
+    async def start(
+        self,
+        request: StartRequest,
+        *,
+        wait_s: float = 0.0,
+        principal: str = LOCAL,
+        front_end: FrontEnd | None = None,
+    ) -> Snapshot:
+        """See `BuildService.start`. `front_end` says what is allowed instead of this supervisor's config."""
         _check_wait(wait_s)
-        build = self._repeated(request)
+        config = self._config if front_end is None else _config_of(self._config, front_end)
+        build = self._repeated(request, principal)
         if build is None:
-            policy = self._policy if request.policy is None else load_policy(request.policy)
-            admitted = await anyio.to_thread.run_sync(admit, request, self._config, self._devices)
-            # Nothing is awaited from here on, so that a caller who is gone cannot leave half of it.
-            build = self._repeated(request) or self._accept(request, admitted, policy)
+            earlier = await self._archive.repeated(request, principal)
+            if earlier is not None:
+                return earlier
+            session = await self._session(request.session_id, principal)
+            base = session.policy
+            if request.policy is not None:
+                base = load_named_policy(request.policy)
+            elif session.is_default and front_end is not None and front_end.policy:
+                base = load_policy(front_end.policy)
+            policy = tighten(base, request.limits)
+            asked = policy.rules.gpu_time if "gpu_time" in request.limits else None
+            session.check_room(asked.limit if asked else None, anyio.current_time())
+            admitted = await anyio.to_thread.run_sync(admit, request, config, self._devices)
+            build = self._repeated(request, principal) or await self._accept(
+                request, admitted, policy, session, config
+            )
         return await self.progress(
-            build.facts.build_id, wait_s=wait_s, since_seq=build.view.seq, detail=Detail.TREE
+            build.facts.build_id,
+            wait_s=wait_s,
+            since_seq=build.view.seq,
+            detail=Detail.TREE,
+            principal=principal,
         )
 
     async def progress(
@@ -115,10 +181,13 @@ class Supervisor:
         wait_s: float = 0.0,
         since_seq: int | None = None,
         detail: Detail = Detail.SUMMARY,
+        principal: str = LOCAL,
     ) -> Snapshot:
         """See `BuildService.progress`."""
         _check_wait(wait_s)
-        build = self._find(build_id)
+        build = self._attended(build_id, principal)
+        if build is None:
+            return await self._archive.snapshot(build_id, principal, detail)
         if wait_s:
             await build.changed_since(build.view.seq if since_seq is None else since_seq, wait_s)
         return build.snapshot(detail)
@@ -130,12 +199,15 @@ class Supervisor:
         reason: str | None = None,
         wait_s: float = 0.0,
         at_once: bool = False,
+        principal: str = LOCAL,
     ) -> Snapshot:
         """See `BuildService.cancel`."""
         _check_wait(wait_s)
-        build = self._find(build_id)
+        build = self._attended(build_id, principal)
+        if build is None:
+            return await self._archive.snapshot(build_id, principal, Detail.SUMMARY)
         if reason and not build.has_ended and build.cancel_request is None:
-            build.note(f"Cancel asked for: {one_line(reason, 200)}")
+            self._tasks.start_soon(build.note, f"Cancel asked for: {one_line(reason, 200)}")
         build.ask_to_end(
             CancelRequest(Reason.USER_REQUEST, build.policy.escalation, at_once=at_once)
         )
@@ -143,160 +215,179 @@ class Supervisor:
             with anyio.move_on_after(wait_s):
                 await build.ended.wait()
         else:
-            # The task that carries the cancel out has its turn, so that the answer shows it.
-            await anyio.lowlevel.checkpoint()
+            # So that the answer shows it; a slow disk does not hold the answer up.
+            with anyio.move_on_after(CANCEL_SHOWN_S):
+                await build.cancelling.wait()
         return build.snapshot()
 
-    async def list_builds(self, *, state: State | None = None, limit: int = 20) -> BuildList:
+    async def extend(
+        self,
+        build_id: str,
+        *,
+        limit: str,
+        by: float | str,
+        reason: str,
+        principal: str = LOCAL,
+    ) -> Snapshot:
+        """See `BuildService.extend`."""
+        build = self._attended(build_id, principal)
+        by_s = parse_extension(by)
+        if build is None:
+            ended = await self._archive.snapshot(build_id, principal, Detail.SUMMARY)
+            raise _too_late(build_id, ended.state)
+        if build.has_ended or build.cancel_request is not None:
+            raise _too_late(build_id, build.view.state)
+        build.policy = extend(build.policy, limit, by_s, left_s=build.session.extension_left_s)
+        build.session.extension_left_s -= by_s
+        build.forget_warnings(Rule(limit))
+        await self._chronicle.extend(build)
+        await build.note(f"{limit} extended by {format_duration(by_s)}: {one_line(reason, 200)}")
+        self._watch.judge(build)
+        return build.snapshot(Detail.TREE)
+
+    async def list_builds(
+        self,
+        *,
+        session_id: str | None = None,
+        state: State | None = None,
+        limit: int = 20,
+        principal: str = LOCAL,
+    ) -> BuildList:
         """See `BuildService.list_builds`."""
         _check_count("limit", limit, MAX_LISTED)
-        found = [
-            build
-            for build in reversed(self._builds.values())
-            if state is None or build.view.state is state
-        ]
-        return BuildList(
-            builds=[_summary(build) for build in found[:limit]],
-            left_out=max(0, len(found) - limit),
-        )
+        session = None if session_id is None else await self._session(session_id, principal)
+        return await self._listed(principal, session=session, state=state, limit=limit)
+
+    async def open_session(self, request: SessionRequest, *, principal: str = LOCAL) -> Session:
+        """See `BuildService.open_session`."""
+        policy = self._policy if request.policy is None else load_named_policy(request.policy)
+        session = self._sessions.open(request, policy, principal)
+        await self._chronicle.open_session(session)
+        return session.snapshot([], 0, anyio.current_time())
+
+    async def session(self, session_id: str | None = None, *, principal: str = LOCAL) -> Session:
+        """See `BuildService.session`."""
+        session = await self._session(session_id, principal)
+        listed = await self._listed(principal, session=session, state=None, limit=MAX_IN_SESSION)
+        return session.snapshot(listed.builds, listed.left_out, anyio.current_time())
 
     async def log(
-        self, build_id: str, *, tail: int = 50, min_severity: Severity | None = None
+        self,
+        build_id: str,
+        *,
+        tail: int = 50,
+        min_severity: Severity | None = None,
+        principal: str = LOCAL,
     ) -> BuildLog:
         """See `BuildService.log`."""
         _check_count("tail", tail, MAX_LOG_LINES)
-        build = self._find(build_id)
+        if self._attended(build_id, principal) is None:
+            await self._archive.snapshot(build_id, principal, Detail.SUMMARY)
+        path = self._config.state_dir / "builds" / build_id / LOG_NAME
         return await anyio.to_thread.run_sync(
-            lambda: read_log(build.log, build_id, tail=tail, min_severity=min_severity)
+            lambda: read_log(path, build_id, tail=tail, min_severity=min_severity)
         )
 
-    def _find(self, build_id: str) -> Build:
+    async def _listed(
+        self, principal: str, *, session: OpenSession | None, state: State | None, limit: int
+    ) -> BuildList:
+        listed = await self._archive.listed(
+            principal, session.session_id if session else None, state, limit
+        )
+        now = [
+            _summary(self._builds[b.build_id]) if b.build_id in self._builds else b
+            for b in listed.builds
+        ]
+        return BuildList(builds=now, left_out=listed.left_out)
+
+    async def _session(self, session_id: str | None, principal: str) -> OpenSession:
+        if not self._sessions.knows(session_id) and session_id is not None:
+            stored = await self._archive.session(session_id)
+            # Asked again, as another call may have brought it back meanwhile.
+            if stored is not None and not self._sessions.knows(session_id):
+                self._sessions.restore(stored)
+        return self._sessions.find(session_id, principal)
+
+    def _attended(self, build_id: str, principal: str) -> Build | None:
+        """Return a build of this supervisor's and note that somebody asked about it."""
         build = self._builds.get(build_id)
-        if build is None:
-            raise Refusal(
-                ErrorCode.UNKNOWN_BUILD,
-                f"there is no build {one_line(build_id, 60)!r}",
-                "list_builds shows the builds that this server knows.",
-            )
+        if build is None or build.session.owner != principal:
+            return None
+        build.attend()
         return build
 
-    def _repeated(self, request: StartRequest) -> Build | None:
+    def _repeated(self, request: StartRequest, principal: str) -> Build | None:
         """Return the build that an earlier request with the same idempotency key started."""
-        build = self._keys.get(request.idempotency_key) if request.idempotency_key else None
+        key = request.idempotency_key
+        build = self._keys.get((principal, key)) if key else None
         if build is not None and build.request != request:
-            raise Refusal(
-                ErrorCode.INVALID_ARGUMENT,
-                "this idempotency_key was used for another request",
-                "Use a new key for a new request.",
-                {"build_id": build.facts.build_id},
-            )
+            raise other_request(build.facts.build_id)
         return build
 
-    def _accept(self, request: StartRequest, admitted: Admitted, policy: Policy) -> Build:
+    async def _accept(
+        self,
+        request: StartRequest,
+        admitted: Admitted,
+        policy: Policy,
+        session: OpenSession,
+        config: SupervisorConfig,
+    ) -> Build:
         if self._closing:
             raise Refusal(
                 ErrorCode.SHUTTING_DOWN, "this server is ending", "Start the build on another one."
             )
-        live = [build for build in self._builds.values() if not build.has_ended]
+        live = [*self._live()]
+        files = {str(admitted.output), str(admitted.manifest)}
         for other in live:
-            if other.order.output == str(admitted.output):
+            if files & {other.order.output, other.order.manifest}:
                 raise Refusal(
                     ErrorCode.OUTPUT_BUSY,
                     f"build {other.facts.build_id} writes to {one_line(admitted.output.name)}",
                     "Wait for it, cancel it, or give another output.",
                     {"build_id": other.facts.build_id},
                 )
-        if len(live) >= MAX_QUEUED:
+        waiting = [b for b in live if b.session is session and b.view.state is State.QUEUED]
+        if len(waiting) >= session.queued_builds or len(live) >= MAX_LIVE:
             raise Refusal(
                 ErrorCode.QUEUE_FULL,
-                f"{len(live)} builds wait already",
+                f"{len(waiting)} builds of the session wait already",
                 "Wait until some have ended.",
+                {"queued_builds": session.queued_builds},
             )
-        build = self._make(request, admitted, policy)
-        self._builds[build.facts.build_id] = build
-        if request.idempotency_key:
-            self._keys[request.idempotency_key] = build
-        self._tasks.start_soon(self._run, build, name=f"build {build.facts.build_id}")
+        build = make_build(request, admitted, policy, session, config, self._chronicle)
+        build_id = build.facts.build_id
+        key = (session.owner, request.idempotency_key) if request.idempotency_key else None
+        # Known from here on, so that a second request for the output or the key finds it.
+        self._builds[build_id] = build
+        if key:
+            self._keys[key] = build
+        try:
+            # Done as one, so that a caller who is gone cannot leave half of it.
+            with anyio.CancelScope(shield=True):
+                await self._chronicle.accept(build)
+                self._tasks.start_soon(
+                    carry, build, self._pool, self._chronicle, name=f"build {build_id}"
+                )
+        except Refusal:
+            del self._builds[build_id]
+            if key:
+                del self._keys[key]
+            await anyio.to_thread.run_sync(shutil.rmtree, build.folder)
+            raise
+        self._forget_oldest()
         return build
 
-    def _make(self, request: StartRequest, admitted: Admitted, policy: Policy) -> Build:
-        build_id = f"b_{secrets.token_hex(8)}"
-        folder = self._config.state_dir / "builds" / build_id
-        output = admitted.output
-        hidden = output.with_name(f".{output.name}.{build_id}")
-        order = BuildOrder(
-            protocol=PROTOCOL,
-            build_id=build_id,
-            backend=admitted.backend,
-            model=str(admitted.model),
-            output=str(output),
-            partial_engine=f"{hidden}.partial",
-            manifest=str(admitted.manifest),
-            partial_manifest=f"{hidden}.json.partial",
-            roots=[str(root) for root in self._config.roots],
-            options=request.options,
-            record=str(folder / "events.jsonl"),
-            policy=policy.name,
-            label=request.label,
-        )
-        facts = BuildFacts(
-            build_id=build_id,
-            label=request.label,
-            policy=policy.name,
-            backend=admitted.backend,
-            model=str(admitted.model),
-            output=str(output),
-            created_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        )
-        try:
-            claim_folder(folder, order)
-        except OSError as error:
-            raise Refusal(
-                ErrorCode.INTERNAL_ERROR,
-                f"the state folder {self._config.state_dir} takes no new build: {error.strerror}",
-                "Check its disk and permissions, or give another one with --state-dir.",
-            ) from error
-        return Build(facts=facts, request=request, order=order, policy=policy, folder=folder)
+    def _forget_oldest(self) -> None:
+        """Leave builds that ended long ago to the journal."""
+        ended = [build for build in self._builds.values() if build.has_ended]
+        for build in ended[: max(0, len(ended) - MAX_REMEMBERED)]:
+            del self._builds[build.facts.build_id]
+            key = build.request.idempotency_key
+            if key:
+                self._keys.pop((build.session.owner, key), None)
 
-    async def _run(self, build: Build) -> None:
-        """Carry one build to its end; a fault here ends this build alone."""
-        try:
-            device = None
-            with anyio.CancelScope() as queue:
-
-                async def leave_the_queue() -> None:
-                    await build.cancel_asked.wait()
-                    queue.cancel()
-
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(leave_the_queue)
-                    device = await self._pool.lease()
-                    tasks.cancel_scope.cancel()
-            if device is None:
-                request = build.cancel_request
-                build.move(State.CANCELLING, request.reason if request else None)
-                build.move(
-                    State.CANCELLED, request.reason if request else None, ended_by=Rung.DEQUEUED
-                )
-                return
-            run = Run(build, device)
-            try:
-                await run.to_the_end()
-            finally:
-                if run.gone:
-                    self._pool.give_back(device)
-        except Exception:  # noqa: BLE001  (a fault of ours takes no other build along: told, logged)
-            _log.exception("build %s", build.facts.build_id)
-            if not build.has_ended:
-                build.move(
-                    State.FAILED,
-                    Reason.WORKER_CRASH,
-                    error=ErrorInfo(
-                        ErrorCode.INTERNAL_ERROR,
-                        "the supervisor failed while it watched this build",
-                        "The server's log has the trace; please report it.",
-                    ),
-                )
+    def _live(self) -> Iterator[Build]:
+        return (build for build in self._builds.values() if not build.has_ended)
 
     async def _all_ended(self) -> None:
         for build in list(self._builds.values()):
@@ -309,10 +400,28 @@ def _summary(build: Build) -> BuildSummary:
         build_id=snapshot.build_id,
         state=snapshot.state,
         reason=snapshot.reason,
-        label=build.facts.label,
-        model=build.facts.model,
+        label=clean_label(build.facts.label),
+        model=one_line(build.facts.model, MAX_PATH),
         elapsed_s=snapshot.elapsed_s,
+        gpu_s=snapshot.gpu_s,
         created_at=build.facts.created_at,
+    )
+
+
+def _config_of(config: SupervisorConfig, front_end: FrontEnd) -> SupervisorConfig:
+    return replace(
+        config,
+        roots=tuple(Path(root).resolve() for root in front_end.roots),
+        enable_replay=front_end.enable_replay,
+        allowed_plugins=tuple(Path(plugin) for plugin in front_end.allowed_plugins),
+    )
+
+
+def _too_late(build_id: str, state: State) -> Refusal:
+    return Refusal(
+        ErrorCode.TOO_LATE,
+        f"build {build_id} is {state.value}: its limits no longer matter",
+        "Start it again, under a longer limit if the policy has one.",
     )
 
 

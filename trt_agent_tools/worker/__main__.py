@@ -8,6 +8,7 @@ import os
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -15,14 +16,23 @@ from trt_agent_tools.model.errors import ErrorCode, ErrorInfo
 from trt_agent_tools.model.events import PROTOCOL, Failed, Goodbye, Hello, Outcome, Ready
 from trt_agent_tools.model.request import BuildOrder, ProbeOrder
 from trt_agent_tools.model.untrusted import one_line
+from trt_agent_tools.worker.artefact import MOVING
 from trt_agent_tools.worker.channel import Channel
 from trt_agent_tools.worker.control import Control, OrderError
 from trt_agent_tools.worker.faults import BuildFault, BuildStopped
-from trt_agent_tools.worker.process import claim_descriptors, die_with_parent, take_signals
+from trt_agent_tools.worker.process import (
+    claim_descriptors,
+    die_with_parent,
+    limit_resources,
+    take_signals,
+)
 from trt_agent_tools.worker.stop import Stop
 
 FLUSH_S = 5.0
 """How long the last events may take to be written before the worker ends without them."""
+
+MOVE_S = 5.0
+"""How long a finished engine may take to come to its place once nobody watches any more."""
 
 
 def main() -> int:
@@ -42,6 +52,7 @@ def main() -> int:
     if order.protocol != PROTOCOL:
         sys.stderr.write(f"this worker speaks protocol {PROTOCOL}, not {order.protocol}\n")
         return 2
+    limit_resources(order.memory_limit_bytes if isinstance(order, BuildOrder) else None)
     leftovers = (
         [Path(order.partial_engine), Path(order.partial_manifest)]
         if isinstance(order, BuildOrder)
@@ -50,9 +61,13 @@ def main() -> int:
 
     def gone() -> None:
         # Nobody watches this build any more. The builder may be deep in native code, so the
-        # process ends here and now, and takes its half-written files along.
-        for path in leftovers:
-            path.unlink(missing_ok=True)
+        # process ends here and now, and takes its half-written files along. Never given back: nothing
+        # is moved any more. On a disk that hangs they stay, and the next supervisor settles them.
+        if MOVING.acquire(timeout=MOVE_S):
+            for path in leftovers:
+                # What cannot be removed must not keep the process alive.
+                with suppress(OSError):
+                    path.unlink()
         os._exit(3)
 
     record = Path(order.record) if isinstance(order, BuildOrder) and order.record else None

@@ -16,8 +16,11 @@ from typing import Protocol
 
 from trt_agent_tools.model.events import (
     HEARTBEAT_S,
+    Goodbye,
     Heartbeat,
     LogLine,
+    PhaseFinished,
+    Severity,
     StepCompleted,
     WorkerEvent,
     encode_event,
@@ -45,6 +48,19 @@ class StepSource(Protocol):
         """When the latest was, in seconds since the worker's start."""
 
 
+class Deferred(Protocol):
+    """An event that is made in the writer's thread: making it would cost a callback too much.
+
+    `is_end` tells that it comes after what else happened at its time.
+    """
+
+    at: float
+    is_end: bool
+
+    def event(self) -> WorkerEvent:
+        """Return the event."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Raw:
     at: float
@@ -69,10 +85,10 @@ class Channel:
         self._descriptor = descriptor
         self._started = started
         self._lost = lost
-        self._record = record.open("ab", buffering=0) if record else None
-        self._queue: deque[WorkerEvent | _Raw] = deque()
+        self._record = os.fdopen(_private(record), "ab", buffering=0) if record else None
+        self._queue: deque[WorkerEvent | Deferred | _Raw] = deque()
         self._queued_log_lines = 0
-        self._asleep = False
+        self._asleep = True
         self._wake = threading.Event()
         self._closing = False
         self._steps: StepSource | None = None
@@ -101,6 +117,12 @@ class Channel:
         self._queue.append(event)
         self.nudge()
 
+    def emit_later(self, deferred: "Deferred") -> None:
+        """Queue an event that is not made yet; otherwise as `emit`, but cheaper."""
+        self._queue.append(deferred)
+        if self._asleep:
+            self.nudge()
+
     def write_raw(self, data: bytes) -> None:
         """Queue bytes as they are, between two lines: the replay backend breaks the protocol so."""
         self._queue.append(_Raw(self.now(), data))
@@ -122,10 +144,8 @@ class Channel:
     def _run(self) -> None:
         beat_at = time.monotonic() + HEARTBEAT_S
         while True:
-            self._wake.clear()
-            self._asleep = True
             closing = self._closing
-            if not (self._queue or closing):
+            if not closing:
                 self._wake.wait(max(0.0, beat_at - time.monotonic()))
             self._asleep = False
             if not (closing or self._closing):
@@ -136,8 +156,17 @@ class Channel:
                     hook()
                 if not closing:
                     self._beat()
+            # Whoever comes from here on may have missed this batch, and wakes the writer for the next.
+            self._wake.clear()
+            self._asleep = True
             if not self._write(self._drain()) or closing:
+                self._close_record()
                 return
+
+    def _close_record(self) -> None:
+        if self._record:
+            self._record.close()
+            self._record = None
 
     def _beat(self) -> None:
         steps = self._steps
@@ -146,22 +175,26 @@ class Channel:
                 self.now(),
                 callbacks=steps.callbacks if steps else 0,
                 last_callback=steps.last_callback if steps else None,
+                cpu_s=round(time.process_time(), 3),
             )
         )
 
     def _drain(self) -> bytes:
-        batch: list[WorkerEvent | _Raw] = []
-        while self._queue:
-            batch.append(self._queue.popleft())
+        # Steps first: the start of each one's phase was queued before it, so that it is in this batch
+        # or was in an earlier one.
+        steps = self._steps.take_steps() if self._steps else []
+        # No more than wait now: in a long burst the queue is never empty.
+        batch: list[WorkerEvent | Deferred | _Raw] = [
+            self._queue.popleft() for _ in range(len(self._queue))
+        ]
         self._queued_log_lines = 0
-        if self._steps:
-            batch.extend(self._steps.take_steps())
-        batch.sort(key=lambda event: event.at)
+        batch.extend(steps)
+        # At one time, ends come after the steps.
+        batch.sort(key=lambda event: (event.at, _comes_last(event)))
         return b"".join(map(_encode, batch))
 
     def _write(self, data: bytes) -> bool:
-        if self._record:
-            self._record.write(data)
+        self._keep(data)
         view = memoryview(data)
         while view:
             try:
@@ -173,6 +206,33 @@ class Channel:
             view = view[written:]
         return True
 
+    def _keep(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while self._record and view:
+                view = view[self._record.write(view) :]
+        except OSError as error:
+            # A full disk, most likely. The build does not need the record; its reader is told.
+            self._close_record()
+            self.emit(
+                LogLine(
+                    self.now(),
+                    Severity.WARNING,
+                    f"the events are no longer recorded: {error.strerror}",
+                )
+            )
 
-def _encode(item: WorkerEvent | _Raw) -> bytes:
-    return item.data if isinstance(item, _Raw) else encode_event(item)
+
+def _private(path: Path) -> int:
+    # It names what is in the model; only its user may read it.
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def _comes_last(item: WorkerEvent | Deferred | _Raw) -> bool:
+    return isinstance(item, PhaseFinished | Goodbye) or getattr(item, "is_end", False)
+
+
+def _encode(item: WorkerEvent | Deferred | _Raw) -> bytes:
+    if isinstance(item, _Raw):
+        return item.data
+    return encode_event(item if isinstance(item, WorkerEvent) else item.event())

@@ -44,12 +44,18 @@ class Control:
         threading.Thread(target=self._watch, args=(stop, gone), name="orders", daemon=True).start()
 
     def _watch(self, stop: Stop, gone: Callable[[], None]) -> None:
-        while (line := self._line()) is not None:
+        while True:
             try:
+                line = self._line()
+                if line is None:
+                    break
                 stop.ask(CancelOrder.model_validate_json(line).reason)
             except ValidationError:
                 # An order of a later protocol: unknown ones are ignored, like unknown events.
                 continue
+            except OrderError:
+                # Too long to be one of ours: what was read of it goes, and the rest is no order.
+                self._buffer = b""
         gone()
 
     def _line(self) -> bytes | None:

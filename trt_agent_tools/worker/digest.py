@@ -3,6 +3,7 @@
 import hashlib
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from trt_agent_tools.model.errors import ErrorCode
@@ -11,6 +12,8 @@ from trt_agent_tools.worker.faults import BuildFault
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """Read at a time: large, because each chunk takes Python's lock once."""
+
+_NICE = 10
 
 _Stamp = tuple[int, int, int, int]
 
@@ -40,22 +43,32 @@ class InputDigests:
 
     The files' identity, size and time of change are noted before the parser reads them and again
     after both are done, so that a file changed in between is found out.
+
+    Raises:
+        BuildFault: a file is not there any more.
     """
 
     def __init__(self, files: list[Path]) -> None:
-        self._before = {path: _stamp(path) for path in files}
+        try:
+            self._before = {path: _stamp(path) for path in files}
+        except OSError as error:
+            raise _unreadable(error) from error
         self._digests: list[FileDigest] = []
-        self._error: OSError | None = None
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="digests", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
+        # The build has the processor first; on Linux a thread has a priority of its own. A sandbox
+        # may refuse this, and the digest is right all the same.
+        with suppress(OSError):
+            this = threading.get_native_id()
+            nice = max(_NICE, os.getpriority(os.PRIO_PROCESS, this))
+            os.setpriority(os.PRIO_PROCESS, this, nice)
         try:
-            # The build has the processor first; on Linux a thread has a priority of its own.
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
             for path in self._before:
                 self._digests.append(digest_file(path))
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001  (whatever it is, `wait` raises it in its own thread)
             self._error = error
 
     def wait(self) -> list[FileDigest]:
@@ -65,12 +78,10 @@ class InputDigests:
             BuildFault: a file changed since the start, or could not be read.
         """
         self._thread.join()
+        if isinstance(self._error, OSError):
+            raise _unreadable(self._error) from self._error
         if self._error:
-            raise BuildFault(
-                ErrorCode.MODEL_UNREADABLE,
-                f"the model could not be read again for its digest: {self._error}",
-                "Keep the model in place while it is built from.",
-            ) from self._error
+            raise self._error
         changed = [path.name for path, before in self._before.items() if _changed(path, before)]
         if changed:
             raise BuildFault(
@@ -85,5 +96,13 @@ class InputDigests:
 def _changed(path: Path, before: _Stamp) -> bool:
     try:
         return _stamp(path) != before
-    except FileNotFoundError:
+    except OSError:
         return True
+
+
+def _unreadable(error: OSError) -> BuildFault:
+    return BuildFault(
+        ErrorCode.MODEL_UNREADABLE,
+        f"the model could not be read again for its digest: {error}",
+        "Keep the model in place while it is built from.",
+    )

@@ -38,8 +38,8 @@ def build_failure(errors: list[str]) -> BuildFault:
     The first error that names a known kind decides; the library's own lines go with it.
     """
     last = errors[-1] if errors else "it logged no error"
-    for pattern, code, hint in _KINDS:
-        for line in errors:
+    for line in errors:
+        for pattern, code, hint in _KINDS:
             if pattern.search(line):
                 return BuildFault(
                     code, f"TensorRT ended without an engine: {line}", hint, _details(errors)

@@ -46,6 +46,8 @@ class LogTail:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for raw in lines:
             self._take(raw)
+        # A line's first part is all that is ever told of it.
+        self._rest = self._rest[:_READ_BYTES]
         return bool(data)
 
     def _take(self, raw: bytes) -> None:

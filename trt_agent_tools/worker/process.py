@@ -3,9 +3,12 @@
 import ctypes
 import fcntl
 import os
+import resource
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 
@@ -42,6 +45,23 @@ def die_with_parent() -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+
+
+def limit_resources(memory_bytes: int | None) -> None:
+    """Bound what this process may take, before it reads what nobody vouches for.
+
+    No core files: they hold the model, and can fill the disk. With `memory_bytes` an allocation that
+    would pass it fails: a hard stop between two looks of the policy. Where memory runs out on the whole
+    host, the kernel is to end this process and not the supervisor.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if memory_bytes is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        most = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    # A container may not allow it, and the build does not need it.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500", "ascii")
 
 
 def take_signals() -> None:

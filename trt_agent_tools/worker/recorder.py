@@ -18,11 +18,31 @@ from trt_agent_tools.worker.stop import Stop
 
 
 class _LivePhase:
-    __slots__ = ("at", "finished", "instance", "name", "parent", "sent", "started", "step", "steps")
+    __slots__ = (
+        "at",
+        "finished",
+        "hides",
+        "instance",
+        "name",
+        "origin",
+        "parent",
+        "sent",
+        "started",
+        "step",
+        "steps",
+    )
 
     def __init__(
-        self, instance: int, name: str, parent: int | None, steps: int, started: float
+        self,
+        instance: int,
+        name: str,
+        parent: int | None,
+        steps: int,
+        started: float,
+        origin: Origin,
     ) -> None:
+        self.origin = origin
+        self.hides: _LivePhase | None = None
         self.instance = instance
         self.name = name
         self.parent = parent
@@ -33,12 +53,49 @@ class _LivePhase:
         self.at = started
 
 
+class _Mark:
+    """A phase's start, last step or finish, on its way to the writer, which makes the event of it."""
+
+    __slots__ = ("at", "phase")
+    is_end = False
+
+    def __init__(self, at: float, phase: _LivePhase) -> None:
+        self.at = at
+        self.phase = phase
+
+
+class _Began(_Mark):
+    __slots__ = ()
+
+    def event(self) -> PhaseStarted:
+        phase = self.phase
+        return PhaseStarted(
+            self.at, phase.instance, phase.name, phase.steps, phase.parent, phase.origin
+        )
+
+
+class _LastStep(_Mark):
+    __slots__ = ()
+
+    def event(self) -> StepCompleted:
+        return StepCompleted(self.at, self.phase.instance, self.phase.step)
+
+
+class _Ended(_Mark):
+    __slots__ = ()
+    is_end = True
+
+    def event(self) -> PhaseFinished:
+        return PhaseFinished(self.at, self.phase.instance)
+
+
 class PhaseRecorder:
     """Reports phases to a channel; `step_complete` also answers whether the build may go on."""
 
     def __init__(self, channel: Channel, stop: Stop) -> None:
         self._channel = channel
         self._nudge: Callable[[], None] = channel.nudge
+        self._emit_later = channel.emit_later
         self._origin = monotonic() - channel.now()
         self._stop = stop
         self._numbers = count(1)
@@ -56,7 +113,10 @@ class PhaseRecorder:
         above = self._live.get(parent_phase) if parent_phase else None
         if above is None and self._own:
             above = self._own[-1]
-        self._live[phase_name] = self._begin(phase_name, above, num_steps, Origin.TENSORRT)
+        phase = self._begin(phase_name, above, num_steps, Origin.TENSORRT)
+        # A live name that is used again stands for the newer phase until that one ends.
+        phase.hides = self._live.get(phase_name)
+        self._live[phase_name] = phase
 
     def step_complete(self, phase_name: str, step: int) -> bool:
         """TensorRT completed a step. Return False to end the build, which only this call can."""
@@ -74,6 +134,8 @@ class PhaseRecorder:
         self.callbacks += 1
         phase = self._live.pop(phase_name, None)
         if phase is not None:
+            if phase.hides is not None:
+                self._live[phase_name] = phase.hides
             self._end(phase)
             self._last = phase.finished
 
@@ -95,11 +157,12 @@ class PhaseRecorder:
 
     def take_steps(self) -> list[StepCompleted]:
         """Return the latest step of each phase that has a new one, and forget them."""
-        fresh, self._fresh = self._fresh, {}
         steps = []
-        # A callback in another thread may still hold the old dictionary: copy it in one operation.
-        # A step that comes into it later is sent when its phase ends.
-        for phase in list(fresh.values()):
+        # Each is taken out in one operation, so that a callback in another thread finds it in or out.
+        for instance in list(self._fresh):
+            phase = self._fresh.pop(instance, None)
+            if phase is None:
+                continue
             phase.sent = phase.step
             steps.append(StepCompleted(phase.at - self._origin, phase.instance, phase.sent))
         return steps
@@ -126,21 +189,19 @@ class PhaseRecorder:
     def _begin(self, name: str, above: _LivePhase | None, steps: int, origin: Origin) -> _LivePhase:
         now = monotonic()
         parent = above.instance if above else None
-        phase = _LivePhase(next(self._numbers), name, parent, max(1, steps), now)
+        phase = _LivePhase(next(self._numbers), name, parent, max(1, steps), now, origin)
         if origin is Origin.TENSORRT:
             self._last = now
         self._all.append(phase)
-        self._channel.emit(
-            PhaseStarted(now - self._origin, phase.instance, name, phase.steps, parent, origin)
-        )
+        self._emit_later(_Began(now - self._origin, phase))
         return phase
 
     def _end(self, phase: _LivePhase) -> None:
         phase.finished = monotonic()
         self._fresh.pop(phase.instance, None)
         if phase.step != phase.sent:
-            self._channel.emit(StepCompleted(phase.at - self._origin, phase.instance, phase.step))
-        self._channel.emit(PhaseFinished(phase.finished - self._origin, phase.instance))
+            self._emit_later(_LastStep(phase.at - self._origin, phase))
+        self._emit_later(_Ended(phase.finished - self._origin, phase))
 
 
 _Monitor = TypeVar("_Monitor")

@@ -30,6 +30,7 @@ from trt_agent_tools.model.untrusted import one_line
 from trt_agent_tools.worker.artefact import write_artefact
 from trt_agent_tools.worker.channel import Channel
 from trt_agent_tools.worker.faults import BuildFault, BuildStopped
+from trt_agent_tools.worker.judged import check_model
 from trt_agent_tools.worker.replay_actions import BurnCpu, ReplayAction
 from trt_agent_tools.worker.replay_file import PlayedEvent, Recording, read_recording, schedule
 from trt_agent_tools.worker.replay_perform import Stage, burn_cpu, perform, write_all
@@ -45,6 +46,7 @@ def play(order: BuildOrder, channel: Channel, stop: Stop) -> Outcome:
         BuildFault: the file is not valid, or the recorded build failed.
         BuildStopped: an order to cancel was seen before the engine was complete.
     """
+    check_model(order)
     return _Player(order, channel, stop, read_recording(Path(order.model))).run()
 
 

@@ -146,6 +146,20 @@ class Allocate(ReplayAction):
     bytes: int = Field(ge=1, le=1 << 40)
 
 
+class BurnGpu(ReplayAction):
+    """Keep the GPU computing and the processor idle, deaf to an order to cancel: for `for_s`, or for ever."""
+
+    do: Literal["burn_gpu"]
+    for_s: Seconds | None = None
+
+
+class HoldGpuMemory(ReplayAction):
+    """Take `bytes` of the GPU's memory and hold it; nothing computes."""
+
+    do: Literal["hold_gpu_memory"]
+    bytes: int = Field(ge=1, le=1 << 40)
+
+
 class Fail(ReplayAction):
     """Fail with this error."""
 
@@ -172,6 +186,8 @@ Action = Annotated[
     | Grandchild
     | StopSelf
     | Allocate
+    | BurnGpu
+    | HoldGpuMemory
     | Fail,
     Field(discriminator="do"),
 ]

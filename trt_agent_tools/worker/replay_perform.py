@@ -1,5 +1,6 @@
 """Does what an action says, for real, in this process."""
 
+import math
 import os
 import resource
 import select
@@ -21,9 +22,11 @@ from trt_agent_tools.model.events import (
     encode_event,
 )
 from trt_agent_tools.worker.channel import Channel
+from trt_agent_tools.worker.cuda import Gpu
 from trt_agent_tools.worker.faults import BuildFault
 from trt_agent_tools.worker.replay_actions import (
     Allocate,
+    BurnGpu,
     Crash,
     Exit,
     Fail,
@@ -33,6 +36,7 @@ from trt_agent_tools.worker.replay_actions import (
     Grandchild,
     HalfLine,
     HangIdle,
+    HoldGpuMemory,
     IgnoreCancel,
     IgnoreSigterm,
     LongLine,
@@ -69,6 +73,7 @@ class Stage:
     late_s: float | None = None
     held: list[bytearray] = field(default_factory=list)
     children: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    gpu: Gpu | None = None
 
 
 def burn_cpu(until: float, stop: Stop | None) -> bool:
@@ -216,6 +221,17 @@ def _allocate(action: Allocate, stage: Stage) -> None:
 
 
 @perform.register
+def _burn_gpu(action: BurnGpu, stage: Stage) -> None:
+    gpu = _gpu(stage)
+    gpu.compute(math.inf if action.for_s is None else time.monotonic() + action.for_s)
+
+
+@perform.register
+def _hold_gpu_memory(action: HoldGpuMemory, stage: Stage) -> None:
+    _gpu(stage).hold(action.bytes)
+
+
+@perform.register
 def _fail(action: Fail, _stage: Stage) -> None:
     raise BuildFault(action.code, action.message, action.hint)
 
@@ -225,6 +241,11 @@ def write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def _gpu(stage: Stage) -> Gpu:
+    stage.gpu = stage.gpu or Gpu()
+    return stage.gpu
 
 
 def _leave(stage: Stage, status: int) -> NoReturn:

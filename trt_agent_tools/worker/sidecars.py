@@ -5,35 +5,42 @@ field by field over a memory map. Field numbers: onnx/onnx.proto3.
 """
 
 import mmap
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from trt_agent_tools.model.errors import ErrorCode
-from trt_agent_tools.model.untrusted import one_line
+from trt_agent_tools.model.untrusted import MAX_NAME, one_line
 from trt_agent_tools.worker.faults import BuildFault
 
 _MODEL_GRAPH, _MODEL_FUNCTIONS = 7, 25
 _GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_SPARSE = 1, 5, 15
-_FUNCTION_NODE = 7
+_FUNCTION_NODE, _FUNCTION_ATTRIBUTE = 7, 11
 _NODE_ATTRIBUTE = 5
 _ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH, _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = 5, 6, 10, 11
 _ATTRIBUTE_SPARSE, _ATTRIBUTE_SPARSES = 22, 23
 _SPARSE_VALUES, _SPARSE_INDICES = 1, 2
-_TENSOR_EXTERNAL = 13
+_TENSOR_EXTERNAL, _TENSOR_LOCATION = 13, 14
 _ENTRY_KEY, _ENTRY_VALUE = 1, 2
+_EXTERNAL = 1
 
-_MAX_DEPTH = 64
+_VARINT, _EIGHT_BYTES, _BYTES, _GROUP, _GROUP_END, _FOUR_BYTES = range(6)
+
+_MAX_DEPTH = 100
+"""The protobuf library's own limit: what is nested deeper the parser refuses."""
+_MAX_BYTES = 2**31 - 1
+"""The largest message that the protobuf library takes; of a larger file the parser says so."""
 _MAX_SIDECARS = 10_000
 _MAX_VARINT_BITS = 63
 
-# How a tensor says where its data is: field 1 ("key"), eight bytes.
-_LOCATION_KEY = b"\x0a\x08location"
+# The key under which a tensor says where its data is.
+_LOCATION_KEY = b"location"
 
 # Which fields of each message lead to a tensor, and to what message.
 _WAYS: dict[str, dict[int, str]] = {
     "model": {_MODEL_GRAPH: "graph", _MODEL_FUNCTIONS: "function"},
-    "graph": {_GRAPH_NODE: "node", _GRAPH_INITIALIZER: "tensor", _GRAPH_SPARSE: "sparse"},
-    "function": {_FUNCTION_NODE: "node"},
+    "graph": {_GRAPH_NODE: "node", _GRAPH_INITIALIZER: "initializer", _GRAPH_SPARSE: "sparse"},
+    "function": {_FUNCTION_NODE: "node", _FUNCTION_ATTRIBUTE: "attribute"},
     "node": {_NODE_ATTRIBUTE: "attribute"},
     "attribute": {
         _ATTRIBUTE_TENSOR: "tensor",
@@ -57,17 +64,27 @@ def find_sidecars(model: Path, roots: list[Path]) -> list[Path]:
     A file that is no protobuf has none: the parser will refuse it.
 
     Raises:
-        BuildFault: a file is missing, or leads outside the model's folder or the roots.
+        BuildFault: the model cannot be read; a file of external data is missing, has a name that is
+            no text, or leads outside the model's folder or the roots.
     """
-    locations: dict[str, None] = {}
-    with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        try:
-            for location in _locations(data, 0, len(data), "model", 0):
-                locations[location] = None
-                if len(locations) > _MAX_SIDECARS:
-                    raise _too_many(model)
-        except MalformedError:
-            return []
+    locations: dict[bytes, None] = {}
+    try:
+        with model.open("rb") as file:
+            if not 0 < os.fstat(file.fileno()).st_size <= _MAX_BYTES:
+                return []
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                for location in _locations(data, 0, len(data), "model", 0):
+                    locations[location] = None
+                    if len(locations) > _MAX_SIDECARS:
+                        raise _too_many(model)
+    except MalformedError:
+        return []
+    except OSError as error:
+        raise BuildFault(
+            ErrorCode.MODEL_UNREADABLE,
+            f"{model.name} cannot be read: {error.strerror}",
+            "Keep the model in place while it is built from.",
+        ) from error
     return _resolve(model, list(locations), roots)
 
 
@@ -79,17 +96,26 @@ def _too_many(model: Path) -> BuildFault:
     )
 
 
-def _resolve(model: Path, locations: list[str], roots: list[Path]) -> list[Path]:
+def _resolve(model: Path, locations: list[bytes], roots: list[Path]) -> list[Path]:
     missing = []
     outside = []
     paths = []
     for location in locations:
-        path = model.parent / location
-        relative = Path(location)
+        try:
+            text = location.decode()
+        except UnicodeDecodeError as error:
+            shown = one_line(location.decode("utf-8", "replace"), MAX_NAME)
+            raise BuildFault(
+                ErrorCode.INVALID_MODEL,
+                f"{model.name} keeps weights in a file whose name is no text: {shown!r}",
+                "Save its external data under a name in UTF-8.",
+            ) from error
+        path = model.parent / text
+        relative = Path(text)
         if relative.is_absolute() or ".." in relative.parts or not _within(path, roots):
-            outside.append(one_line(location))
-        elif not path.is_file():
-            missing.append(one_line(location))
+            outside.append(one_line(text))
+        elif not _is_file(path):
+            missing.append(one_line(text))
         else:
             paths.append(path)
     if outside:
@@ -111,19 +137,31 @@ def _resolve(model: Path, locations: list[str], roots: list[Path]) -> list[Path]
 
 
 def _within(path: Path, roots: list[Path]) -> bool:
-    real = path.resolve()
+    try:
+        real = path.resolve()
+    except (OSError, RuntimeError, ValueError):
+        # A loop of symbolic links, or NUL in the name: it leads nowhere, and `_is_file` says so.
+        return True
     return any(real.is_relative_to(root) for root in roots)
 
 
-def _locations(data: mmap.mmap, start: int, end: int, message: str, depth: int) -> Iterator[str]:
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        # Too long a name, a folder that may not be searched, NUL.
+        return False
+
+
+def _locations(data: mmap.mmap, start: int, end: int, message: str, depth: int) -> Iterator[bytes]:
     if depth > _MAX_DEPTH:
         raise MalformedError("nested too deep")
-    if message == "tensor":
-        yield from _tensor_location(data, start, end)
+    if message in {"tensor", "initializer"}:
+        yield from _tensor_locations(data, start, end, message)
         return
     ways = _WAYS[message]
-    for number, begin, stop in _fields(data, start, end):
-        inner = ways.get(number)
+    for number, kind, begin, stop in _fields(data, start, end):
+        inner = ways.get(number) if kind == _BYTES else None
         # Nodes are many and hardly ever hold external data: one search skips each of them.
         if inner == "node" and data.find(_LOCATION_KEY, begin, stop) < 0:
             continue
@@ -131,34 +169,53 @@ def _locations(data: mmap.mmap, start: int, end: int, message: str, depth: int) 
             yield from _locations(data, begin, stop, inner, depth + 1)
 
 
-def _tensor_location(data: mmap.mmap, start: int, end: int) -> Iterator[str]:
-    for number, begin, stop in _fields(data, start, end):
-        if number == _TENSOR_EXTERNAL:
-            entry = {n: bytes(data[b:s]) for n, b, s in _fields(data, begin, stop)}
-            if entry.get(_ENTRY_KEY) == b"location":
-                yield entry.get(_ENTRY_VALUE, b"").decode("utf-8", "surrogateescape")
+def _tensor_locations(data: mmap.mmap, start: int, end: int, message: str) -> list[bytes]:
+    # A field that occurs twice is merged from both, so another occurrence of the same tensor may say
+    # that its data is external. Initializers are a list, where each stands for itself.
+    external = message != "initializer"
+    found = []
+    for number, kind, begin, stop in _fields(data, start, end):
+        if (number, kind) == (_TENSOR_EXTERNAL, _BYTES):
+            entry = {
+                n: bytes(data[b:s]) for n, k, b, s in _fields(data, begin, stop) if k == _BYTES
+            }
+            if entry.get(_ENTRY_KEY) == _LOCATION_KEY:
+                found.append(entry.get(_ENTRY_VALUE, b""))
+        elif (number, kind) == (_TENSOR_LOCATION, _VARINT):
+            external |= _varint(data, begin, stop)[0] & 0xFFFFFFFF == _EXTERNAL
+    return found if external else []
 
 
-def _fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield number, begin and end of each length-delimited field; step over the others."""
+def _fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield number, kind, begin and end of each field; groups, which ONNX has none of, are stepped over."""
     position = start
+    groups: list[int] = []
     while position < end:
         tag, position = _varint(data, position, end)
         number, kind = tag >> 3, tag & 7
-        if kind == 0:
+        begin = position
+        # Number 0 is no field: zeros, in a file that was never filled.
+        if kind == _VARINT and number:
             _, position = _varint(data, position, end)
+        elif kind == _BYTES:
+            length, begin = _varint(data, position, end)
+            position = begin + length
+        elif kind in {_EIGHT_BYTES, _FOUR_BYTES}:
+            position += 8 if kind == _EIGHT_BYTES else 4
+        elif kind == _GROUP and len(groups) < _MAX_DEPTH:
+            groups.append(number)
             continue
-        if kind == 2:  # noqa: PLR2004  (length-delimited)
-            length, position = _varint(data, position, end)
-        elif kind in {1, 5}:
-            length = 8 if kind == 1 else 4
+        elif kind == _GROUP_END and groups and groups[-1] == number:
+            groups.pop()
+            continue
         else:
             raise MalformedError(f"wire type {kind}")
-        if length > end - position:
+        if position > end:
             raise MalformedError("a field is longer than what holds it")
-        if kind == 2:  # noqa: PLR2004
-            yield number, position, position + length
-        position += length
+        if not groups:
+            yield number, kind, begin, position
+    if groups:
+        raise MalformedError("a group has no end")
 
 
 def _varint(data: mmap.mmap, position: int, end: int) -> tuple[int, int]:

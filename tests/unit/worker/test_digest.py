@@ -1,0 +1,155 @@
+"""Digests of what a build reads: right, beside the build, and wary of files that change meanwhile."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import trt_agent_tools
+from trt_agent_tools.model.errors import ErrorCode, ErrorInfo
+from trt_agent_tools.model.manifest import FileDigest
+from trt_agent_tools.worker import digest
+from trt_agent_tools.worker.digest import CHUNK_BYTES, InputDigests, digest_file
+from trt_agent_tools.worker.faults import BuildFault
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"a model")
+    return path
+
+
+def told(path: Path) -> FileDigest:
+    data = path.read_bytes()
+    return FileDigest(path=str(path), bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+def fault(digests: InputDigests) -> ErrorInfo:
+    with pytest.raises(BuildFault) as raised:
+        digests.wait()
+    assert raised.value.info.hint
+    return raised.value.info
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, 2 * CHUNK_BYTES + 1])
+def test_a_digest_is_of_every_byte(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(size))
+    assert digest_file(path) == told(path)
+
+
+def test_digests_come_in_the_order_of_the_files(tmp_path: Path, file: Path) -> None:
+    files = [file]
+    for n in range(5):
+        path = tmp_path / f"{9 - n}.bin"
+        path.write_bytes(bytes(n))
+        files.append(path)
+    assert InputDigests(files).wait() == [told(path) for path in files]
+
+
+def grow(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"!")
+
+
+def rewrite(path: Path) -> None:
+    path.write_bytes(b"A" * path.stat().st_size)
+    os.utime(path, ns=(1, 1))
+
+
+def swap(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes())
+    status = path.stat()
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    other.replace(path)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def make_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("change", [grow, rewrite, swap, remove, make_a_folder])
+def test_a_model_that_changes_while_it_is_built_from_is_found_out(
+    file: Path, change: Callable[[Path], None]
+) -> None:
+    digests = InputDigests([file])
+    digests.wait()
+    change(file)
+    info = fault(digests)
+    assert info.code is ErrorCode.MODEL_CHANGED
+    assert info.details["files"] == ["m.onnx"]
+
+
+def test_a_folder_that_becomes_a_file_is_a_change(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "m.onnx"
+    path.parent.mkdir()
+    path.write_bytes(b"a model")
+    digests = InputDigests([path])
+    digests.wait()
+    path.unlink()
+    path.parent.rmdir()
+    path.parent.touch()
+    assert fault(digests).code is ErrorCode.MODEL_CHANGED
+
+
+def test_a_file_that_is_gone_already_is_no_fault_of_the_server(tmp_path: Path) -> None:
+    with pytest.raises(BuildFault) as raised:
+        InputDigests([tmp_path / "gone.onnx"])
+    assert raised.value.info.code is ErrorCode.MODEL_UNREADABLE
+
+
+def test_a_file_that_cannot_be_read_again_is_told(tmp_path: Path) -> None:
+    assert fault(InputDigests([tmp_path])).code is ErrorCode.MODEL_UNREADABLE
+
+
+def test_what_goes_wrong_beside_the_build_is_not_lost(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> FileDigest:
+        raise MemoryError
+
+    monkeypatch.setattr(digest, "digest_file", fail)
+    with pytest.raises(MemoryError):
+        InputDigests([file]).wait()
+
+
+NICE = """
+import os, sys
+from pathlib import Path
+from trt_agent_tools.worker.digest import InputDigests
+os.nice(15)
+if os.geteuid() == 0:
+    os.setuid(65534)
+print(InputDigests([Path("m.onnx")]).wait()[0].sha256)
+"""
+
+
+def test_a_server_that_is_nicer_than_its_digests_can_build_too(file: Path) -> None:
+    file.parent.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", NICE],
+        cwd=file.parent,
+        env={**os.environ, "PYTHONPATH": str(Path(trt_agent_tools.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == told(file).sha256
+
+
+def test_the_build_has_the_processor_first(file: Path) -> None:
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    InputDigests([file]).wait()
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before

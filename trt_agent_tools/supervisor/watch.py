@@ -1,0 +1,97 @@
+"""Holds every live build against its policy, in a task of its own, and carries verdicts out."""
+
+import logging
+from collections.abc import Callable, Iterable
+
+import anyio
+from anyio.abc import TaskGroup
+
+from trt_agent_tools.model.states import Reason
+from trt_agent_tools.model.verdict import Action, Rule
+from trt_agent_tools.policy.evaluate import HARD, evaluate
+from trt_agent_tools.policy.observation import observe
+from trt_agent_tools.policy.policy import Escalation, Mode, TimeRule
+from trt_agent_tools.supervisor.build import Build, CancelRequest
+
+EVALUATE_S = 0.2
+"""Between two evaluations: a limit fires within half a second of its time, with room to spare."""
+
+GAP_S = 2.0
+"""A longer pause between two evaluations means that this process was stopped: nothing that it could
+have missed meanwhile counts as silence."""
+
+_log = logging.getLogger(__name__)
+
+
+class Watch:
+    """Evaluates the builds that `builds` gives, until cancelled."""
+
+    def __init__(self, builds: Callable[[], Iterable[Build]]) -> None:
+        self._builds = builds
+        self._watched_since = float("-inf")
+        self._telling: TaskGroup
+
+    async def run(self) -> None:
+        """Evaluate at a steady rate, on a clock that neither steps nor runs while the host sleeps."""
+        before = anyio.current_time()
+        async with anyio.create_task_group() as self._telling:
+            while True:
+                await anyio.sleep(EVALUATE_S)
+                now = anyio.current_time()
+                if now - before > GAP_S:
+                    self._watched_since = now
+                before = now
+                for build in self._builds():
+                    self.judge(build)
+
+    def judge(self, build: Build) -> None:
+        """Evaluate one build now, also out of turn."""
+        now = anyio.current_time()
+        if build.has_ended or build.cancel_request is not None:
+            return
+        try:
+            self._evaluate(build, now)
+        except Exception:  # noqa: BLE001  (a fault of ours: told, and hard limits fail closed)
+            _log.exception("evaluating build %s", build.facts.build_id)
+            self._fail_closed(build)
+
+    def _evaluate(self, build: Build, now: float) -> None:
+        seen = observe(
+            build.view,
+            now - build.accepted,
+            attended_at=build.attended_at,
+            watched_since=self._watched_since - build.accepted,
+        )
+        judged = evaluate(seen, build.policy, build.session.account, now)
+        build.judged = judged
+        for item in judged:
+            if item.action is Action.NONE or not build.first_time(item):
+                continue
+            # Written and shown in a task: a slow disk must not hold up the other builds' limits.
+            self._telling.start_soon(build.give, item.verdict)
+            if item.action is Action.CANCEL:
+                build.ask_to_end(CancelRequest(item.rule.reason, _patience(build, item.rule)))
+                return
+
+    def _fail_closed(self, build: Build) -> None:
+        enforced = [
+            rule
+            for rule in HARD
+            if isinstance(said := build.policy.rule(rule), TimeRule) and said.mode is Mode.ENFORCE
+        ]
+        if not enforced and build.session.account.budget_s is None:
+            return
+        self._telling.start_soon(
+            build.note,
+            "The policy could not be evaluated, and it has hard limits: the build is ended.",
+        )
+        reason = Reason.GPU_BUDGET if not enforced else enforced[0].reason
+        build.ask_to_end(CancelRequest(reason, build.policy.escalation))
+
+
+def _patience(build: Build, rule: Rule) -> Escalation:
+    """Return how patiently a rule ends a build. A used up budget has no grace: it would be overspent."""
+    patience = build.policy.escalation
+    return (
+        patience.model_copy(update={"cancel_grace": 0.0}) if rule is Rule.GPU_BUDGET else patience
+    )
