@@ -74,25 +74,36 @@ class Serve(Protocol):
     ) -> AbstractAsyncContextManager[Agent]: ...
 
 
+def server(root: Path, state: Path, *options: str) -> list[str]:
+    """Return the arguments of Python that start a server on a root and a state folder."""
+    return [
+        *("-m", "trt_agent_tools", "serve"),
+        *("--root", str(root), "--state-dir", str(state)),
+        *options,
+    ]
+
+
+@asynccontextmanager
+async def connected(
+    arguments: list[str], environment: dict[str, str] | None = None
+) -> AsyncIterator[Agent]:
+    """Start a server and be its client."""
+    parameters = StdioServerParameters(
+        command=sys.executable, args=arguments, env={**os.environ, **(environment or {})}
+    )
+    async with Client(stdio_client(parameters)) as client:
+        yield Agent(client)
+
+
 @pytest.fixture
 def serve(root: Path, tmp_path: Path, nothing_left: None) -> Serve:
     """Start `trt-agent-tools serve` on a root and a state folder of the test's own."""
 
-    @asynccontextmanager
-    async def start(
+    def start(
         *options: str, environment: dict[str, str] | None = None
-    ) -> AsyncIterator[Agent]:
-        parameters = StdioServerParameters(
-            command=sys.executable,
-            args=[
-                *("-m", "trt_agent_tools", "serve", "--embedded"),
-                *("--root", str(root), "--state-dir", str(tmp_path / "state")),
-                *options,
-            ],
-            env={**os.environ, **(environment or {})},
-        )
-        async with Client(stdio_client(parameters)) as client:
-            yield Agent(client)
+    ) -> AbstractAsyncContextManager[Agent]:
+        arguments = server(root, tmp_path / "state", "--embedded", *options)
+        return connected(arguments, environment)
 
     return start
 

@@ -22,7 +22,8 @@ from onnx import TensorProto, helper
 
 from trt_agent_tools.cli.demo_models import transformer
 from trt_agent_tools.model.snapshot import Snapshot
-from trt_agent_tools.model.states import Rung, State
+from trt_agent_tools.model.states import Reason, Rung, State
+from trt_agent_tools.model.verdict import Action, Rule
 
 pytestmark = pytest.mark.tensorrt_rtx
 
@@ -138,6 +139,14 @@ def long(folder: Path) -> Path:
     """A model that builds for some ten seconds at least, most of it in one silent step."""
     transformer(folder / "long.onnx", blocks=80)
     return folder / "long.onnx"
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Path:
+    """A policy under which a build that sits in a silent step is ended soon."""
+    policy = tmp_path / "quick.toml"
+    policy.write_text('[escalation]\ncancel_grace = "0.5s"\nterminate_grace = "2s"\n')
+    return policy
 
 
 def is_silent(output: str) -> bool:
@@ -261,6 +270,104 @@ def test_a_failed_build_is_status_1_and_tells_the_error(start: Start, folder: Pa
     assert list(folder.iterdir()) == [model]
 
 
+@pytest.mark.parametrize(
+    ("limit", "rule"),
+    [
+        ("build_time=3s", "build_time"),
+        ("silent=3s", "silent"),
+        ("phase_time:Building=3", "phase_time"),
+    ],
+    ids=["build_time", "silent", "phase_time"],
+)
+def test_a_limit_ends_the_build_with_status_3_and_says_which_and_why(
+    start: Start, long: Path, quick: Path, limit: str, rule: str
+) -> None:
+    command = start(long, "--policy", quick, "--limit", limit)
+    command.read_until(lambda output: "started" in output or "finished" in output)
+    workers = command.workers()
+    status, output, errors = command.end()
+
+    value = r"[\d.]+s of at most [\d.]+s"
+    assert status == 3
+    assert len(re.findall(rf"  warning   {rule}: .*{value}", output)) == 1
+    assert len(re.findall(rf"  exceeded  {rule}: .*{value}", output)) == 1
+    assert re.search(
+        rf"^cancelled \({rule}\), ended by (ask|terminate) after", output, re.MULTILINE
+    )
+    assert re.fullmatch(rf"stopped by policy quick: {rule}: .*{value}.*\n", errors)
+    assert "extend_build" not in output + errors
+    assert_nothing_is_left(workers, long)
+
+
+def test_json_has_the_verdict_that_ended_a_build(start: Start, long: Path, quick: Path) -> None:
+    status, output, errors = start(
+        long, "--policy", quick, "--json", "--limit", "build_time=2s"
+    ).end()
+
+    final = Snapshot.model_validate_json(output.splitlines()[-1])
+    assert status == 3
+    assert (final.state, final.reason) == (State.CANCELLED, Reason.BUILD_TIME)
+    assert [(v.rule, v.action) for v in final.verdicts or []] == [
+        (Rule.BUILD_TIME, Action.WARNED),
+        (Rule.BUILD_TIME, Action.CANCEL),
+    ]
+    assert errors.startswith("stopped by policy quick: build_time: ")
+
+
+def test_a_rule_that_only_observes_is_told_and_the_build_succeeds(
+    start: Start, small: Path, tmp_path: Path
+) -> None:
+    policy = tmp_path / "watching.toml"
+    policy.write_text('[rules]\nbuild_time = { limit = "10ms", mode = "observe" }\n')
+
+    status, output, errors = start(small, "--policy", policy).end()
+
+    assert (status, errors) == (0, "")
+    assert len(re.findall(r"  exceeded  build_time: .* \(only observed\)", output)) == 1
+
+
+def test_a_limit_is_shown_on_a_terminal_while_it_is_near(
+    start: Start, long: Path, quick: Path
+) -> None:
+    command = start(long, "--policy", quick, "--limit", "build_time=2s", terminal=True)
+    status, output, _ = command.end()
+
+    assert status == 3
+    assert re.search(r"! warned: build_time 1\.\ds of 2\.0s", output)
+    assert re.search(r"! exceeded: build_time 2\.\ds of 2\.0s", output)
+    assert "stopped by policy quick: build_time: " in output
+    assert output.rindex("\x1b[?25h") > output.rindex("\x1b[?25l")
+
+
+@pytest.mark.parametrize(
+    ("limits", "code", "told"),
+    [
+        (["build_time=2h"], "above_ceiling", "--policy"),
+        (["gpu_time=1h"], "budget_exhausted", "--limit gpu_time"),
+        (["nonsense=1h"], "invalid_argument", "build_time"),
+        (["build_time=soon"], "invalid_argument", "15m"),
+        (["build_time=0"], "invalid_argument", "15m"),
+        (["host_memory=much"], "invalid_argument", "16GiB"),
+        (["phase_time:a >> b=1s"], "invalid_argument", "15m"),
+        (["build_time=1s", "build_time=2s"], "invalid_argument", "RULE=VALUE"),
+    ],
+)
+def test_a_limit_that_cannot_be_given_is_refused_with_what_can(
+    start: Start, small: Path, tmp_path: Path, limits: list[str], code: str, told: str
+) -> None:
+    policy = tmp_path / "firm.toml"
+    policy.write_text('[rules]\nbuild_time = "1h"\n[session]\ngpu_time = "10m"\n')
+    words = [word for limit in limits for word in ("--limit", limit)]
+
+    status, output, errors = start(small, "--policy", policy, *words).end()
+
+    assert (status, output) == (2, "")
+    assert re.fullmatch(rf"error: {code}: .+\nhint: .+\n", errors)
+    assert told in errors.splitlines()[1]
+    assert "extend_build" not in errors
+    assert "open_session" not in errors
+
+
 def test_a_state_folder_that_cannot_be_used_is_refused(small: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     command = Command(["build", str(small), "--state-dir", str(tmp_path / "file" / "state")])
@@ -279,11 +386,9 @@ def test_a_state_folder_that_cannot_be_used_is_refused(small: Path, tmp_path: Pa
     ids=["SIGINT", "SIGTERM", "SIGHUP"],
 )
 def test_a_signal_cancels_and_leaves_no_process_and_no_file(
-    start: Start, long: Path, tmp_path: Path, number: signal.Signals, status: int
+    start: Start, long: Path, quick: Path, number: signal.Signals, status: int
 ) -> None:
-    policy = tmp_path / "quick.toml"
-    policy.write_text('[escalation]\ncancel_grace = "0.5s"\nterminate_grace = "2s"\n')
-    command = start(long, "--json", "--policy", policy)
+    command = start(long, "--json", "--policy", quick)
     command.read_until(is_silent)
     workers = command.workers()
 

@@ -1,9 +1,11 @@
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytestmark = pytest.mark.tensorrt_rtx
@@ -31,6 +33,38 @@ def test_the_demo_builds_cancels_and_leaves_nothing(tmp_path: Path) -> None:
     assert re.search(r"gone after [\d.]+ s, ended by: (ask|terminate) ", done.stdout)
     assert re.search(r"process \d+: gone\n", done.stdout)
     assert "files left behind: none" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "shown", "status"),
+    [
+        (signal.SIGTERM, "3. A build", 143),
+        (signal.SIGHUP, "1. Two", 129),
+        (signal.SIGINT, "2. The MCP server", 130),
+    ],
+    ids=["SIGTERM", "SIGHUP", "SIGINT"],
+)
+def test_a_signal_ends_the_demo_and_leaves_neither_process_nor_file(
+    tmp_path: Path, number: signal.Signals, shown: str, status: int
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "trt_agent_tools", "demo"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        assert any(shown in line for line in process.stdout)
+        started = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(number)
+        errors = process.stderr.read()
+        assert (process.wait(LONGEST_S), errors) == (status, "")
+
+    assert started or shown == "1. Two"
+    assert not [child for child in started if child.is_running()]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,1 +1,1 @@
-"""The command line: serve, build, demo, doctor. A front end over a `BuildService`."""
+"""The command line: a front end over a `BuildService`, as the MCP server is."""

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from trt_agent_tools.model.snapshot import Phase, PhaseStatus
+
+Told = TypeVar("Told")
 
 BRIEF_S = 0.1
 """A phase that began and ended between two looks and took less is counted, not told."""
@@ -30,8 +33,8 @@ def phase_changes(before: Sequence[Phase], now: Sequence[Phase]) -> tuple[list[P
     return told, len(found) - len(told)
 
 
-def new_notes(before: Sequence[str], now: Sequence[str]) -> Sequence[str]:
-    """Return the notes of `now` that are not in `before`; a snapshot drops its oldest ones."""
+def new_entries(before: Sequence[Told], now: Sequence[Told]) -> Sequence[Told]:
+    """Return what was added to a list of `before`; a snapshot drops the oldest entries of its lists."""
     for dropped in range(len(before) + 1):
         kept = len(before) - dropped
         if list(before[dropped:]) == list(now[:kept]):

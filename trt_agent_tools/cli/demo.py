@@ -4,15 +4,14 @@ Everything goes through the MCP server, started as an agent's host would start i
 was measured or checked in this run.
 """
 
-import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from signal import Signals
 from time import perf_counter
-from typing import TextIO
 
 import anyio.to_thread
 import psutil
@@ -22,14 +21,17 @@ from pydantic import JsonValue
 
 from trt_agent_tools.cli.demo_models import resnet50, transformer
 from trt_agent_tools.cli.display import Display, choose_display
+from trt_agent_tools.cli.ending_signals import BY_SIGNAL, ending_signals
 from trt_agent_tools.cli.exit_codes import ExitCode
 from trt_agent_tools.cli.settings import ENV_PREFIX
 from trt_agent_tools.cli.tree import tree_lines
 from trt_agent_tools.model.duration import format_duration
 from trt_agent_tools.model.errors import ErrorCode, Refusal
+from trt_agent_tools.model.manifest import FileDigest
 from trt_agent_tools.model.request import MAX_WAIT_S
 from trt_agent_tools.model.snapshot import Snapshot
 from trt_agent_tools.model.states import Rung, State
+from trt_agent_tools.supervisor.artefact import is_unchanged
 
 BLOCKS = 96
 """How deep the long model is: about 25 s on two cores, nearly all of it in one silent step."""
@@ -85,22 +87,50 @@ class _Agent:
 async def run_demo(keep: Path | None = None) -> ExitCode:
     """Run the demo in a temporary folder, or in `keep` and leave it; `FAILED` if a promise broke.
 
+    A signal that asks for the end is obeyed once the server and its build are gone, and the temporary
+    folder with them.
+
     Raises:
         Refusal: `keep` is there already and not empty, or cannot be made.
+        OSError: the output's reader is gone.
     """
     began = perf_counter()
-    with _folder(keep) as folder:
-        log = folder / "server.log"
-        try:
-            with log.open("w") as errors:
-                await _both_builds(folder, errors)
-        except (DemoError, TimeoutError) as error:
-            _show(f"demo failed: {str(error) or 'a build took too long'}")
-            _show(log.read_text(errors="replace")[-4000:])
+    asked: list[Signals] = []
+    failure: Exception | None = None
+    with anyio.open_signal_receiver(*ending_signals()) as signals, _folder(keep) as folder:
+        async with anyio.create_task_group() as tasks:
+
+            async def end_on_signal() -> None:
+                asked.append(await anext(signals))
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(end_on_signal)
+            failure = await _failure(lambda: _both_builds(folder))
+            tasks.cancel_scope.cancel()
+        if asked:
+            return BY_SIGNAL[asked[0]]
+        if isinstance(failure, DemoError | TimeoutError):
+            _show(f"demo failed: {str(failure) or 'a build took too long'}")
+            _show(_server_log(folder).read_text(errors="replace")[-4000:])
             return ExitCode.FAILED
+        if failure:
+            raise failure
     _show(f"done in {format_duration(perf_counter() - began)}")
     _show(f"files are in {folder}" if keep else "the temporary folder is removed")
     return ExitCode.OK
+
+
+async def _failure(run: Callable[[], Awaitable[None]]) -> Exception | None:
+    """Return what `run` raises of the failures that are expected: a task group would wrap it."""
+    try:
+        await run()
+    except (DemoError, OSError) as error:
+        return error
+    return None
+
+
+def _server_log(folder: Path) -> Path:
+    return folder / "server.log"
 
 
 @contextmanager
@@ -119,7 +149,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
     yield keep.absolute()
 
 
-async def _both_builds(folder: Path, errors: TextIO) -> None:
+async def _both_builds(folder: Path) -> None:
     models = folder / "models"
     state = folder / "state"
     models.mkdir()
@@ -138,7 +168,8 @@ async def _both_builds(folder: Path, errors: TextIO) -> None:
         env={k: v for k, v in os.environ.items() if not k.startswith(ENV_PREFIX)},
     )
     began = perf_counter()
-    async with Client(stdio_client(server, errlog=errors)) as client:
+
+    async def build_both(client: Client) -> None:
         tools = (await client.list_tools()).tools
         _show(f"2. The MCP server: ready in {perf_counter() - began:.1f} s, {len(tools)} tools")
         agent = _Agent(client)
@@ -146,6 +177,12 @@ async def _both_builds(folder: Path, errors: TextIO) -> None:
         await _succeeds(agent, short)
         _show("4. A build that is cancelled inside a step without callbacks")
         await _is_cancelled(agent, long)
+
+    with _server_log(folder).open("w") as errors:
+        async with Client(stdio_client(server, errlog=errors)) as client:
+            failure = await _failure(lambda: build_both(client))
+    if failure:
+        raise failure
 
 
 async def _succeeds(agent: _Agent, model: Path) -> None:
@@ -160,9 +197,11 @@ async def _succeeds(agent: _Agent, model: Path) -> None:
     engine = Path(final.result.engine)
     _show(f"  engine  {engine.name}, {_megabytes(engine)}")
     _show(f"  sha256  {final.result.sha256}")
-    size, digest = await anyio.to_thread.run_sync(_measure, engine)
-    if (size, digest) != (final.result.bytes, final.result.sha256):
-        raise DemoError(f"the engine file has {size} bytes and sha256 {digest}")
+    told = FileDigest(
+        path=final.result.engine, bytes=final.result.bytes, sha256=final.result.sha256
+    )
+    if not await anyio.to_thread.run_sync(is_unchanged, engine, told):
+        raise DemoError("the engine file is not the one that was told of")
     _show("          read back from the file: the same")
 
 
@@ -246,16 +285,6 @@ def _runs(process: psutil.Process) -> bool:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
-
-
-def _measure(path: Path) -> tuple[int, str]:
-    digest = hashlib.sha256()
-    size = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-            size += len(block)
-    return size, digest.hexdigest()
 
 
 def _megabytes(path: Path) -> str:

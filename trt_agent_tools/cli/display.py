@@ -8,21 +8,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TextIO
 
-from trt_agent_tools.cli.changes import new_notes, phase_changes
+from trt_agent_tools.cli.changes import new_entries, phase_changes
+from trt_agent_tools.cli.wording import hint, verdict_text, without_tools
 from trt_agent_tools.model.duration import format_duration
-from trt_agent_tools.model.errors import ErrorCode, ErrorInfo
+from trt_agent_tools.model.errors import ErrorInfo
 from trt_agent_tools.model.snapshot import Phase, Snapshot
 from trt_agent_tools.model.states import State
 from trt_agent_tools.model.untrusted import one_line
+from trt_agent_tools.model.verdict import Action, Verdict
 
 STILL_THERE_S = 60.0
 """Plain output says at least this often that the build goes on, for readers that give up on silence."""
-
-_HINTS = {
-    ErrorCode.OUTPUT_EXISTS: "Name another --output, or add --overwrite.",
-    ErrorCode.BUILDER_ERROR: "The lines of the log above tell what came before.",
-}
-"""Hints in the command's words, where the service's own name a tool's argument."""
 
 
 class Display(ABC):
@@ -62,8 +58,8 @@ def choose_display(*, as_json: bool) -> Display:
 def print_error(error: ErrorInfo) -> None:
     """Tell `error` on standard error, in one line and one for the hint."""
     print(f"error: {error.code.value}: {one_line(error.message)}", file=sys.stderr)
-    if hint := _HINTS.get(error.code, error.hint):
-        print(f"hint: {one_line(hint)}", file=sys.stderr)
+    if told := hint(error):
+        print(f"hint: {one_line(told)}", file=sys.stderr)
 
 
 def outcome_lines(final: Snapshot) -> Iterator[str]:
@@ -98,6 +94,7 @@ class PlainLines(_Lines):
         self._phases: list[Phase] = []
         self._state: State | None = None
         self._notes: list[str] = []
+        self._verdicts: list[Verdict] = []
         self._brief = 0
         self._last_line_s = 0.0
 
@@ -106,7 +103,7 @@ class PlainLines(_Lines):
         lines = list(self._changes(snapshot))
         late = snapshot.elapsed_s - self._last_line_s >= STILL_THERE_S and not snapshot.ended
         if late and not lines:
-            lines = [snapshot.summary]
+            lines = [without_tools(snapshot.summary)]
         if lines:
             self._last_line_s = snapshot.elapsed_s
         at = format_duration(snapshot.elapsed_s)
@@ -124,6 +121,12 @@ class PlainLines(_Lines):
             self.say(line)
 
     def _changes(self, snapshot: Snapshot) -> Iterator[str]:
+        # First: a verdict is why the state changed.
+        verdicts = snapshot.verdicts or []
+        for verdict in new_entries(self._verdicts, verdicts):
+            kind = "warning " if verdict.action is Action.WARNED else "exceeded"
+            yield f"{kind}  {verdict_text(verdict)}"
+        self._verdicts = verdicts
         if snapshot.state is not self._state and not snapshot.ended:
             self._state = snapshot.state
             yield snapshot.state.value + (f" ({snapshot.reason.value})" if snapshot.reason else "")
@@ -141,7 +144,7 @@ class PlainLines(_Lines):
             else:
                 yield f"finished  {change.path}  ({format_duration(change.finished_in_s)})"
         notes = snapshot.notes or []
-        for note in new_notes(self._notes, notes):
+        for note in new_entries(self._notes, notes):
             yield f"note      {note}"
         self._notes = notes
 

@@ -16,6 +16,13 @@ from rich.text import Text
 
 from trt_agent_tools import __version__
 from trt_agent_tools.cli.exit_codes import ExitCode
+from trt_agent_tools.cli.host_report import (
+    JournalReport,
+    SupervisorReport,
+    find_supervisor,
+    look_into_journal,
+)
+from trt_agent_tools.cli.known import PolicyReport, known_reports, report_on
 from trt_agent_tools.model.errors import ErrorInfo, Refusal
 from trt_agent_tools.model.events import Ready
 from trt_agent_tools.model.request import Backend
@@ -23,6 +30,7 @@ from trt_agent_tools.model.untrusted import one_line
 from trt_agent_tools.supervisor.admission import choose_backend
 from trt_agent_tools.supervisor.config import SupervisorConfig
 from trt_agent_tools.supervisor.devices import Device, find_devices
+from trt_agent_tools.supervisor.gpu import NoGpuSampler, open_gpu_sampler
 from trt_agent_tools.supervisor.probe import Probe, probe_backend
 
 _PACKAGES = ("mcp", "onnx", "tensorrt-rtx", "tensorrt")
@@ -43,10 +51,12 @@ class BackendReport(BaseModel):
 
 
 class DeviceReport(BaseModel):
-    """A device that builds can be given."""
+    """A device that builds can be given; `problem` says why what they do on it is not seen."""
 
     name: str
     description: str
+    sampled: list[str] = []
+    problem: str | None = None
 
 
 class FolderReport(BaseModel):
@@ -67,11 +77,15 @@ class Report(BaseModel):
     backends: list[BackendReport]
     auto: str | None
     devices: list[DeviceReport]
+    policy: PolicyReport
+    policies: list[PolicyReport]
     state_dir: FolderReport
+    supervisor: SupervisorReport | None
+    journal: JournalReport | None
 
 
 def run_doctor(config: SupervisorConfig, *, as_json: bool) -> ExitCode:
-    """Print the report; `FAILED` if no backend works."""
+    """Print the report; `FAILED` if no backend works, or the policy in use or the journal is bad."""
     report = anyio.run(examine, config)
     if as_json:
         print(report.model_dump_json(exclude_none=True))
@@ -92,15 +106,22 @@ async def examine(config: SupervisorConfig) -> Report:
             group.start_soon(probe, backend)
     backends = [_backend(probes[name]) for name in _BACKENDS]
     devices = find_devices()
+    policy = report_on(config.policy)
+    journal = await look_into_journal(config.state_dir)
+    usable = policy.error is None and not (journal and journal.ok is False)
     return Report(
-        ok=any(backend.works for backend in backends),
+        ok=usable and any(backend.works for backend in backends),
         python=f"{platform.python_version()} ({sys.executable})",
         platform=platform.platform(),
         packages={"trt-agent-tools": __version__} | {name: _installed(name) for name in _PACKAGES},
         backends=backends,
         auto=_auto(config, devices),
-        devices=[DeviceReport(name=d.name, description=d.description) for d in devices],
+        devices=[_device(device) for device in devices],
+        policy=policy,
+        policies=known_reports(),
         state_dir=_folder(config.state_dir),
+        supervisor=await find_supervisor(config.state_dir),
+        journal=journal,
     )
 
 
@@ -130,6 +151,23 @@ def _auto(config: SupervisorConfig, devices: tuple[Device, ...]) -> str | None:
         return choose_backend(Backend.AUTO, config, devices)
     except Refusal:
         return None  # its reason is told by the backends' own lines
+
+
+def _device(device: Device) -> DeviceReport:
+    report = DeviceReport(name=device.name, description=device.description)
+    sampler = open_gpu_sampler(device.visible)
+    if isinstance(sampler, NoGpuSampler):
+        return report.model_copy(update={"problem": sampler.reason})
+    sample = sampler.sample([os.getpid()])
+    sampler.close()
+    seen = {
+        "use by the build": sample.own_percent,
+        "use by all": sample.device_percent,
+        "memory of the build": sample.own_memory_bytes,
+        "energy": sample.energy_j,
+    }
+    sampled = [name for name, value in seen.items() if value is not None]
+    return report.model_copy(update={"sampled": sampled})
 
 
 def _folder(path: Path) -> FolderReport:
@@ -182,8 +220,58 @@ def _lines(report: Report) -> list[tuple[str, bool | None, str]]:
     lines.append(
         ("auto takes", report.auto is not None, report.auto or "none: nothing is installed")
     )
-    lines += [(f"device {device.name}", True, device.description) for device in report.devices]
+    for device in report.devices:
+        lines.append((f"device {device.name}", True, device.description))
+        if device.problem is None:
+            text = f"sampled: {', '.join(device.sampled)}" if device.sampled else "nothing is told"
+            lines.append((f"GPU use, {device.name}", bool(device.sampled), text))
+        else:
+            good = None if device.name == "cpu" else False
+            lines.append((f"GPU use, {device.name}", good, f"not sampled: {device.problem}"))
+    lines.extend(_policy_lines(report))
     folder = report.state_dir
     text = f"{folder.path} (writable)" if folder.writable else f"{folder.path}: {folder.problem}"
     lines.append(("state folder", folder.writable, text))
+    lines.extend(_host_lines(report))
+    return lines
+
+
+def _host_lines(report: Report) -> list[tuple[str, bool | None, str]]:
+    host, journal = report.supervisor, report.journal
+    running = "none answers: a front end starts one"
+    if host:
+        running = (
+            f"process {host.pid}, version {host.version}, builds that wait or run: "
+            f"{host.builds_live}, front ends: {host.front_ends}"
+        )
+    if journal is None:
+        told = "none yet"
+    else:
+        told = f"{journal.bytes / 1e6:.1f} MB"
+        if journal.ok is None:
+            told += ", not looked into: a supervisor has it open"
+        elif journal.ok:
+            whole = (
+                "read through and sound" if journal.whole else "too large to read all of it here"
+            )
+            told += f", builds: {journal.builds}, {whole}"
+        else:
+            told += f": {journal.problem}"
+    good = journal.ok if journal else None
+    return [("supervisor", None, running), ("journal", good, told)]
+
+
+def _policy_lines(report: Report) -> list[tuple[str, bool | None, str]]:
+    used = report.policy
+    path = f"shipped, {used.path}" if used.shipped else used.path
+    text = f"{used.name} ({path})" if used.path else used.name
+    lines: list[tuple[str, bool | None, str]] = [("policy in use", used.error is None, text)]
+    if used.error:
+        lines.append(("", False, used.error.message))
+        lines.append(("", None, used.error.hint))
+    known = [
+        policy.name + (" (not valid)" if policy.error else "" if policy.shipped else " (your own)")
+        for policy in report.policies
+    ]
+    lines.append(("policies known", None, ", ".join(known)))
     return lines

@@ -10,12 +10,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trt_agent_tools.cli.changes import new_notes
+from trt_agent_tools.cli.changes import new_entries
 from trt_agent_tools.cli.display import Display, outcome_lines
+from trt_agent_tools.cli.wording import limit_text
 from trt_agent_tools.model.duration import format_duration
 from trt_agent_tools.model.snapshot import Phase, PhaseStatus, Snapshot
 from trt_agent_tools.model.states import State
 from trt_agent_tools.model.untrusted import one_line
+from trt_agent_tools.model.verdict import Level
 
 QUIET_S = 2.0
 """From here on the time since the last callback is shown beside the running phase."""
@@ -23,8 +25,10 @@ QUIET_S = 2.0
 _FINISHED_SHOWN = 4
 _LINES_BESIDE_PHASES = 4
 _FEWEST_ROWS = 4
+_LIMITS_SHOWN = 3
 _BAR_WIDTH = 20
 _MARKS = {PhaseStatus.RUNNING: "▸", PhaseStatus.FINISHED: "✓", PhaseStatus.STOPPED: "■"}
+_LEVEL_STYLES = {Level.WARNED: "yellow", Level.EXCEEDED: "red"}
 _STATE_STYLES = {State.SUCCEEDED: "green", State.FAILED: "red", State.CANCELLED: "yellow"}
 
 
@@ -54,7 +58,7 @@ class LiveView(Display):
         if not self._live.is_started:
             self._live.start()
         notes = snapshot.notes or []
-        for note in new_notes(self._notes, notes):
+        for note in new_entries(self._notes, notes):
             self.say(note)
         self._notes = notes
         self._live.update(render(snapshot, self._console.height), refresh=True)
@@ -81,7 +85,8 @@ class LiveView(Display):
 def render(snapshot: Snapshot, height: int) -> RenderableType:
     """Return the drawing of `snapshot` for a terminal of `height` lines."""
     rows = list(_rows(snapshot.phases or [], 0))
-    room = max(height - _LINES_BESIDE_PHASES, _FEWEST_ROWS)
+    limits = list(_limits(snapshot))
+    room = max(height - _LINES_BESIDE_PHASES - len(limits), _FEWEST_ROWS)
     if len(rows) > room:
         rows = [row for row in rows if row.unfinished][-room:]
     innermost = max((i for i, row in enumerate(rows) if row.unfinished), default=None)
@@ -94,7 +99,15 @@ def render(snapshot: Snapshot, height: int) -> RenderableType:
     table.add_column()
     for index, row in enumerate(rows):
         table.add_row(*_cells(row), _quiet(snapshot) if index == innermost else Text())
-    return Group(_header(snapshot), table)
+    return Group(_header(snapshot), *limits, table)
+
+
+def _limits(snapshot: Snapshot) -> Iterator[Text]:
+    """Yield a line for each limit that is near its end or past it, those past it first."""
+    near = [use for use in snapshot.limits or [] if use.level is not Level.OK]
+    near.sort(key=lambda use: use.level is not Level.EXCEEDED)
+    for use in near[:_LIMITS_SHOWN]:
+        yield _short(one_line(f"! {use.level.value}: {limit_text(use)}"), _LEVEL_STYLES[use.level])
 
 
 def _rows(phases: Sequence[Phase], depth: int) -> Iterator[_Row]:

@@ -5,18 +5,29 @@
 # ruff: noqa: PLC0415
 
 import io
-import os
 import platform
 import sys
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trt_agent_tools import __version__
-from trt_agent_tools.cli.exit_codes import EPILOG, ExitCode
+from trt_agent_tools.cli.build_commands import add_build_commands
+from trt_agent_tools.cli.command import exit_with
+from trt_agent_tools.cli.exit_codes import EPILOG
+from trt_agent_tools.cli.options import (
+    AllowPlugins,
+    AsJson,
+    BuildRoots,
+    Embedded,
+    EnableReplay,
+    Policy,
+    Roots,
+    StateDir,
+)
+from trt_agent_tools.cli.policy import policy_app
+from trt_agent_tools.cli.supervise import supervise
 
 app = typer.Typer(
     name="trt-agent-tools",
@@ -27,56 +38,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-_ENV = "Also TRT_AGENT_TOOLS_"
-StateDir = Annotated[
-    Path | None,
-    typer.Option(
-        help=f"Where builds keep their logs. Default: the user's state folder. {_ENV}STATE_DIR.",
-        show_default=False,
-    ),
-]
-Policy = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME|FILE", help=f"The policy. Default: default. {_ENV}POLICY.", show_default=False
-    ),
-]
-Roots = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--root",
-        help="A folder that models are read from and engines written to; may repeat. "
-        f"Default: the current folder. {_ENV}ROOT, separated as in PATH.",
-        show_default=False,
-    ),
-]
-BuildRoots = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--root",
-        help="A folder that the model is read from and the engine written to; may repeat. "
-        f"Default: the folders of the files named here. {_ENV}ROOT, separated as in PATH.",
-        show_default=False,
-    ),
-]
-EnableReplay = Annotated[
-    bool | None,
-    typer.Option(
-        "--enable-replay",
-        help=f"Allow the backend that plays recorded builds. {_ENV}ENABLE_REPLAY.",
-        show_default=False,
-    ),
-]
-AllowPlugins = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--allow-plugin",
-        help=f"A plugin library that builds may load; may repeat. {_ENV}ALLOW_PLUGIN, likewise.",
-        show_default=False,
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+app.add_typer(policy_app)
+app.command(hidden=True)(supervise)
 
 
 def _print_version(wanted: bool) -> None:
@@ -99,24 +62,21 @@ def common(
 
 @app.command(epilog=EPILOG)
 def serve(
-    embedded: Annotated[
-        bool,
-        typer.Option(
-            "--embedded",
-            help="Keep the supervisor in this process: builds end with it. "
-            "For now the only mode, with or without the option.",
-        ),
-    ] = False,
+    embedded: Embedded = None,
     state_dir: StateDir = None,
     policy: Policy = None,
     root: Roots = None,
     enable_replay: EnableReplay = None,
     allow_plugin: AllowPlugins = None,
 ) -> None:
-    """Serve MCP over standard input and output, until standard input ends."""
-    del embedded  # the only mode
+    """Serve MCP over standard input and output, until standard input ends.
+
+    Builds go on after that, under their policy, and the next server or command finds them; with
+    --embedded they end.
+    """
 
     def run() -> int:
+        from trt_agent_tools.cli.service import open_service
         from trt_agent_tools.cli.settings import load_settings, make_state_dir
         from trt_agent_tools.mcp_server.stdio import serve_stdio
 
@@ -126,10 +86,11 @@ def serve(
             root=root,
             enable_replay=enable_replay,
             allow_plugin=allow_plugin,
+            embedded=embedded,
         )
         config = settings.config(Path.cwd())
         make_state_dir(config.state_dir)
-        return serve_stdio(config)
+        return serve_stdio(lambda: open_service(config, embedded=settings.embedded))
 
     exit_with(run)
 
@@ -169,6 +130,15 @@ def build(
         Path | None,
         typer.Option(help="Build options as a JSON object in a file.", show_default=False),
     ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RULE=VALUE",
+            help="A limit of this build, tighter than the policy's, such as build_time=20m, "
+            "host_memory=16GiB or 'phase_time:Timing tactics=5m'; may repeat.",
+            show_default=False,
+        ),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an engine that is there already.")
     ] = False,
@@ -183,14 +153,17 @@ def build(
     root: BuildRoots = None,
     enable_replay: EnableReplay = None,
     allow_plugin: AllowPlugins = None,
+    embedded: Embedded = None,
 ) -> None:
     """Build an engine from an ONNX file and show it while it builds.
 
-    Ctrl-C asks the build to end, and a second one kills it. The command ends when no process of the
-    build is left.
+    Ctrl-C asks the build to end, a second one kills it, a third leaves. The command ends when no process
+    of the build is left. If the command itself is killed, the build goes on, unless it is embedded.
     """
 
     def run() -> int:
+        from functools import partial
+
         import anyio
 
         from trt_agent_tools.cli.build import run_build
@@ -204,6 +177,7 @@ def build(
             root=root,
             enable_replay=enable_replay,
             allow_plugin=allow_plugin,
+            embedded=embedded,
         )
         request = make_request(
             model,
@@ -212,28 +186,36 @@ def build(
             options=option or (),
             profiles=profile or (),
             options_file=options_file,
+            limits=limit or (),
             overwrite=overwrite,
             label=label,
         )
         config = settings.config(*folders_of(request))
         make_state_dir(config.state_dir)
-        return anyio.run(run_build, request, config, choose_display(as_json=as_json))
+        display = choose_display(as_json=as_json)
+        start = partial(run_build, request, config, display, embedded=settings.embedded)
+        return anyio.run(start)
 
     exit_with(run)
+
+
+add_build_commands(app)
 
 
 @app.command(epilog=EPILOG)
 def doctor(
     as_json: AsJson = False,
     state_dir: StateDir = None,
+    policy: Policy = None,
 ) -> None:
-    """Tell what is installed, which backends and devices work, and why others do not."""
+    """Tell what is installed, which backends, devices and policies work, and why others do not."""
 
     def run() -> int:
         from trt_agent_tools.cli.doctor import run_doctor
         from trt_agent_tools.cli.settings import load_settings
 
-        return run_doctor(load_settings(state_dir=state_dir).config(), as_json=as_json)
+        config = load_settings(state_dir=state_dir, policy=policy).config()
+        return run_doctor(config, as_json=as_json)
 
     exit_with(run)
 
@@ -260,30 +242,6 @@ def demo(
         return anyio.run(run_demo, keep)
 
     exit_with(run)
-
-
-def exit_with(run: Callable[[], int]) -> None:
-    """Call `run` and exit with what it returns, or with the status that its exception means."""
-    from trt_agent_tools.model.errors import Refusal
-
-    try:
-        code = run()
-    except Refusal as refusal:
-        from trt_agent_tools.cli.display import print_error
-
-        print_error(refusal.info)
-        code = ExitCode.USAGE
-    except KeyboardInterrupt:
-        code = ExitCode.CANCELLED
-    except BrokenPipeError:
-        code = ExitCode.OUTPUT_CLOSED
-    except Exception:  # noqa: BLE001  (whatever it is, it is this program's fault, and says so)
-        traceback.print_exc()
-        code = ExitCode.INTERNAL
-    if code == ExitCode.OUTPUT_CLOSED:
-        # Nobody reads: what is still buffered must not raise once more when Python ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    raise typer.Exit(code)
 
 
 def main() -> None:

@@ -9,11 +9,17 @@ from pydantic import ValidationError
 
 from trt_agent_tools.model.errors import ErrorCode, Refusal
 from trt_agent_tools.model.options import BuildOptions
-from trt_agent_tools.model.request import StartRequest
+from trt_agent_tools.model.request import LimitValue, StartRequest
+from trt_agent_tools.model.verdict import Rule
 
 _SHAPE = re.compile(r"\d+(?:x\d+)*")
 _PROFILE_HINT = (
     "write a profile as INPUT=MIN:OPT:MAX, such as x=1x3x224x224:4x3x224x224:8x3x224x224"
+)
+_OF_PHASE = f"{Rule.PHASE_TIME.value}:"
+_LIMIT_HINT = (
+    "write a limit as RULE=VALUE, such as build_time=20m or host_memory=16GiB, and one of a phase as "
+    "'phase_time:Timing tactics=20m'"
 )
 
 
@@ -25,13 +31,15 @@ def make_request(
     options: Sequence[str] = (),
     profiles: Sequence[str] = (),
     options_file: Path | None = None,
+    limits: Sequence[str] = (),
     overwrite: bool = False,
     label: str | None = None,
 ) -> StartRequest:
     """Return the request that the arguments of `build` mean; its paths are absolute.
 
     `options` are NAME=VALUE and win over the file's; `profiles` are INPUT=MIN:OPT:MAX and make one
-    optimization profile together, in place of any other.
+    optimization profile together, in place of any other; `limits` are RULE=VALUE, or for one phase
+    phase_time:PATTERN=VALUE.
 
     Raises:
         Refusal: an argument is not understood; nothing about the model was looked at yet.
@@ -52,6 +60,7 @@ def make_request(
                 "output": _absolute(output) if output else None,
                 "backend": backend,
                 "options": _with_absolute_paths(valid),
+                "limits": _parse_limits(limits),
                 "label": label,
             }
         )
@@ -131,6 +140,39 @@ def _parse_profile(texts: Sequence[str]) -> dict[str, dict[str, list[int]]]:
         low, best, high = ([int(size) for size in shape.split("x")] for shape in shapes)
         profile[name] = {"min": low, "opt": best, "max": high}
     return profile
+
+
+def _parse_limits(texts: Sequence[str]) -> dict[str, LimitValue]:
+    limits: dict[str, LimitValue] = {}
+    phases: dict[str, str | int | float] = {}
+    for text in texts:
+        # The last one: a phase's name may hold any character, and no value holds this one.
+        name, _, value = text.rpartition("=")
+        pattern = name.removeprefix(_OF_PHASE) if name.startswith(_OF_PHASE) else None
+        if not (name and value.strip()) or pattern == "":
+            raise _bad_limit(text, "is not RULE=VALUE")
+        if name == Rule.PHASE_TIME.value:
+            raise _bad_limit(text, "names no phase")
+        if name in limits or pattern in phases:
+            raise _bad_limit(text, "is the second one of its rule")
+        if pattern is None:
+            limits[name] = _number_or_text(value)
+        else:
+            phases[pattern] = _number_or_text(value)
+    return {**limits, Rule.PHASE_TIME.value: phases} if phases else limits
+
+
+def _bad_limit(text: str, what: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_ARGUMENT, f"--limit {text!r} {what}", _LIMIT_HINT)
+
+
+def _number_or_text(text: str) -> str | int | float:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _refusal(error: ValidationError) -> Refusal:

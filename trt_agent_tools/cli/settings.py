@@ -38,6 +38,7 @@ class Settings(BaseSettings):
     root: Paths = ()
     enable_replay: bool = False
     allow_plugin: Paths = ()
+    embedded: bool = False
 
     def config(self, *default_roots: Path) -> SupervisorConfig:
         """Return the supervisor's configuration; `default_roots` hold where no root was given."""
@@ -57,6 +58,7 @@ def load_settings(
     root: list[Path] | None = None,
     enable_replay: bool | None = None,
     allow_plugin: list[Path] | None = None,
+    embedded: bool | None = None,
 ) -> Settings:
     """Return the settings; what is None here or an empty list comes from the environment.
 
@@ -69,6 +71,7 @@ def load_settings(
         "root": root or None,
         "enable_replay": enable_replay,
         "allow_plugin": allow_plugin or None,
+        "embedded": embedded,
     }
     try:
         return Settings.model_validate({k: v for k, v in given.items() if v is not None})

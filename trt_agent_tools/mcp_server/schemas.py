@@ -28,7 +28,7 @@ def _outline(node: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
     kinds: set[str] = set()
     for choice in node.get("anyOf", [node]):
         reference = choice.get("$ref", "").removeprefix("#/$defs/")
-        kind = known[reference]["type"] if reference else choice.get("type")
+        kind = (known[reference] if reference else choice).get("type")
         kinds |= {kind} if kind not in {None, "null"} else set()
     out: dict[str, Any] = {"type": kinds.pop()} if len(kinds) == 1 else {}
     if "description" in node:

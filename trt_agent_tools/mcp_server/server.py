@@ -6,7 +6,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from mcp.server.mcpserver import MCPServer
 
 from trt_agent_tools import __version__
-from trt_agent_tools.mcp_server.tools import make_tools
+from trt_agent_tools.mcp_server.build_tools import build_tools
+from trt_agent_tools.mcp_server.session_tools import session_tools
 from trt_agent_tools.model.service import BuildService
 
 INSTRUCTIONS = (
@@ -37,7 +38,7 @@ def make_server(
         title="TensorRT builds",
         version=__version__,
         instructions=INSTRUCTIONS,
-        tools=[*make_tools(lambda: running[0])],
+        tools=[*build_tools(lambda: running[0]), *session_tools(lambda: running[0])],
         lifespan=lifespan,
         log_level="WARNING",
     )

@@ -5,44 +5,47 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 import anyio
 
 from trt_agent_tools.mcp_server.server import make_server
-from trt_agent_tools.supervisor.config import SupervisorConfig
-from trt_agent_tools.supervisor.service import Supervisor
+from trt_agent_tools.model.service import BuildService
 
 _CHUNK_BYTES = 65536
 
+OpenService = Callable[[], AbstractAsyncContextManager[BuildService]]
 
-def serve_stdio(config: SupervisorConfig) -> int:
+
+def serve_stdio(open_service: OpenService) -> int:
     """Serve until the end of stdin, SIGTERM or SIGINT; return the exit status.
 
-    All three end the same way: every live build is cancelled and its processes are proven gone.
+    All three end the same way: the service is closed. Whether builds end with it is the service's.
 
     Raises:
-        Refusal: the policy is not valid.
-        OSError: the state folder cannot be used.
+        Refusal: the service cannot be opened.
     """
-    # Made before anything is served: its errors are the operator's to read, on stderr.
-    supervisor = Supervisor(config)
-    anyio.run(_serve, supervisor)
+    anyio.run(_serve, open_service)
     return 0
 
 
-async def _serve(supervisor: Supervisor) -> None:
-    stdin = _EndableStdin()
-    server = make_server(lambda: supervisor)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_end_on_signal, stdin)
-        await server.run_stdio_async()
-        tasks.cancel_scope.cancel()
-
-
-async def _end_on_signal(stdin: "_EndableStdin") -> None:
+async def _serve(open_service: OpenService) -> None:
+    # Outside of any task group, so that the operator reads on stderr why it cannot be opened; inside the
+    # receiver, so that a signal does not cut its closing short.
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            stdin.end()
+        async with open_service() as service:
+            stdin = _EndableStdin()
+            server = make_server(lambda: nullcontext(service))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_end_on_signal, signals, stdin)
+                await server.run_stdio_async()
+                tasks.cancel_scope.cancel()
+
+
+async def _end_on_signal(signals: AsyncIterator[signal.Signals], stdin: "_EndableStdin") -> None:
+    async for _ in signals:
+        stdin.end()
 
 
 class _EndableStdin:

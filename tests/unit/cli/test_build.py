@@ -5,9 +5,9 @@ import pytest
 import typer
 
 from trt_agent_tools.cli.build import Brake, exit_code
+from trt_agent_tools.cli.command import exit_with
 from trt_agent_tools.cli.display import Display
 from trt_agent_tools.cli.exit_codes import ExitCode
-from trt_agent_tools.cli.main import exit_with
 from trt_agent_tools.model.errors import ErrorCode, Refusal
 from trt_agent_tools.model.service import BuildService
 from trt_agent_tools.model.snapshot import Snapshot
@@ -45,12 +45,12 @@ async def test_ctrl_c_asks_then_kills_then_leaves() -> None:
     recorder = Recorder()
     brake = Brake(cast("BuildService", recorder), cast("Display", recorder))
 
-    await brake.pull(Signals.SIGINT, "b1")
-    assert (recorder.orders, brake.left) == ([False], False)
-    await brake.pull(Signals.SIGINT, "b1")
-    assert (recorder.orders, brake.left) == ([False, True], False)
-    await brake.pull(Signals.SIGINT, "b1")
-    assert (recorder.orders, brake.left) == ([False, True], True)
+    assert await brake.pull(Signals.SIGINT, "b1")
+    assert recorder.orders == [False]
+    assert await brake.pull(Signals.SIGINT, "b1")
+    assert recorder.orders == [False, True]
+    assert not await brake.pull(Signals.SIGINT, "b1")
+    assert recorder.orders == [False, True]
     assert len(recorder.said) == 2
 
 
@@ -60,7 +60,7 @@ async def test_a_repeated_sigterm_does_not_kill() -> None:
     brake = Brake(cast("BuildService", recorder), cast("Display", recorder))
 
     for _ in range(3):
-        await brake.pull(Signals.SIGTERM, "b1")
+        assert await brake.pull(Signals.SIGTERM, "b1")
 
     assert recorder.orders == [False]
     assert brake.first is Signals.SIGTERM
@@ -77,6 +77,7 @@ async def test_a_repeated_sigterm_does_not_kill() -> None:
         (ended(State.CANCELLED, Reason.USER_REQUEST), Signals.SIGHUP, 129),
         (ended(State.CANCELLED, Reason.USER_REQUEST), Signals.SIGINT, 130),
         (ended(State.CANCELLED, Reason.USER_REQUEST), Signals.SIGTERM, 143),
+        (ended(State.CANCELLED, Reason.USER_REQUEST), None, 130),
         (ended(State.CANCELLING, Reason.USER_REQUEST), Signals.SIGINT, 130),
         (ended(State.LOST), None, 4),
     ],

@@ -3,9 +3,10 @@ import json
 import re
 
 import pytest
+from pydantic import TypeAdapter
 from rich.console import Console
 
-from trt_agent_tools.cli.changes import PhaseChange, new_notes, phase_changes
+from trt_agent_tools.cli.changes import PhaseChange, new_entries, phase_changes
 from trt_agent_tools.cli.display import JsonLines, PlainLines, outcome_lines, print_error
 from trt_agent_tools.cli.live import LiveView, render
 from trt_agent_tools.cli.tree import tree_lines
@@ -13,6 +14,7 @@ from trt_agent_tools.model.errors import ErrorCode, ErrorInfo
 from trt_agent_tools.model.events import Origin
 from trt_agent_tools.model.snapshot import Phase, PhaseStatus, Snapshot
 from trt_agent_tools.model.states import Reason, Rung, State
+from trt_agent_tools.model.verdict import Action, Level, LimitUse, Rule, Verdict
 
 RUNNING = PhaseStatus.RUNNING
 FINISHED = PhaseStatus.FINISHED
@@ -54,6 +56,23 @@ def snapshot(
             **others,
         }
     )
+
+
+def verdict(rule: Rule, action: Action, message: str) -> Verdict:
+    return Verdict(
+        rule=rule,
+        action=action,
+        threshold=3.0,
+        observed={rule.value: 2.5},
+        seq=1,
+        at_s=1.0,
+        message=message,
+    )
+
+
+def near(rule: Rule, level: Level = Level.WARNED, **others: object) -> LimitUse:
+    values = {"rule": rule, "level": level, "used_s": 2.5, "limit_s": 3.0, **others}
+    return TypeAdapter(LimitUse).validate_python(values)
 
 
 def plain(*snapshots: Snapshot) -> list[str]:
@@ -123,10 +142,10 @@ def test_a_phase_that_the_end_of_the_build_stopped_is_not_told_to_finish() -> No
 
 
 def test_notes_are_told_once_also_when_the_oldest_are_dropped() -> None:
-    assert list(new_notes([], ["a"])) == ["a"]
-    assert list(new_notes(["a", "b"], ["a", "b"])) == []
-    assert list(new_notes(["a", "b"], ["b", "c"])) == ["c"]
-    assert list(new_notes(["a"], ["x", "y"])) == ["x", "y"]
+    assert list(new_entries([], ["a"])) == ["a"]
+    assert list(new_entries(["a", "b"], ["a", "b"])) == []
+    assert list(new_entries(["a", "b"], ["b", "c"])) == ["c"]
+    assert list(new_entries(["a"], ["x", "y"])) == ["x", "y"]
 
 
 # Plain lines
@@ -172,6 +191,41 @@ def test_a_long_silence_is_broken_once_a_minute_with_the_summary() -> None:
 
     assert len(lines) == 3
     assert lines[1:] == ["   1m00s  b1 building 1.0s", "   2m00s  b1 building 1.0s"]
+
+
+def test_each_verdict_makes_one_line_before_what_it_leads_to() -> None:
+    warned = verdict(Rule.BUILD_TIME, Action.WARNED, "the build has run for 2.5s of at most 3.0s")
+    ended = verdict(Rule.BUILD_TIME, Action.CANCEL, "the build has run for 3.1s of at most 3.0s")
+    lines = plain(
+        snapshot(at=1.0),
+        snapshot(at=2.5, verdicts=[warned]),
+        snapshot(at=2.7, verdicts=[warned]),
+        snapshot(
+            at=3.1,
+            state=State.CANCELLING,
+            reason=Reason.BUILD_TIME,
+            verdicts=[warned, ended],
+        ),
+    )
+
+    assert lines[1:] == [
+        "    2.5s  warning   build_time: the build has run for 2.5s of at most 3.0s",
+        "    3.1s  exceeded  build_time: the build has run for 3.1s of at most 3.0s",
+        "    3.1s  cancelling (build_time)",
+    ]
+
+
+def test_what_an_agent_would_call_is_not_told_to_a_person() -> None:
+    told = verdict(Rule.BUILD_TIME, Action.WARNED, "it has run; extend_build can raise it to 2h00m")
+    late = snapshot(at=70.0, verdicts=[told], summary="b1 building; extend_build can raise it")
+
+    lines = plain(snapshot(verdicts=[told]), late)
+
+    assert [line[10:] for line in lines] == [
+        "warning   build_time: it has run",
+        "building",
+        "b1 building",
+    ]
 
 
 def test_no_control_character_of_a_model_reaches_plain_output() -> None:
@@ -324,6 +378,35 @@ def test_a_fraction_is_shown_with_what_it_rests_on() -> None:
     shown = drawn(snapshot(progress={"basis": "steps", "fraction": 0.42}))
 
     assert "42% by steps" in shown[0]
+
+
+def test_limits_near_their_end_are_lines_of_the_live_view_and_others_are_not() -> None:
+    limits = [
+        near(Rule.GPU_TIME, Level.OK),
+        near(Rule.BUILD_TIME),
+        near(Rule.SILENT, Level.EXCEEDED, used_s=3.5, observed_only=True),
+    ]
+
+    shown = drawn(snapshot(phase("a", RUNNING), limits=limits))
+
+    assert shown[1:3] == [
+        "! exceeded: silent 3.5s of 3.0s (only observed)",
+        "! warned: build_time 2.5s of 3.0s",
+    ]
+    assert "▸ a" in shown[3]
+    assert not any("gpu_time" in line for line in shown)
+
+
+def test_limits_take_their_room_from_the_phases_and_the_innermost_one_stays() -> None:
+    deep = phase("innermost", RUNNING)
+    for level in range(20):
+        deep = phase(f"level{level}", RUNNING, deep)
+
+    shown = drawn(snapshot(deep, limits=[near(rule) for rule in Rule]), height=12)
+
+    assert len(shown) <= 10
+    assert sum(line.startswith("! ") for line in shown) == 3
+    assert "innermost" in shown[-1]
 
 
 def test_closing_the_live_view_gives_the_cursor_back() -> None:

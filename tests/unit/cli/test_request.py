@@ -172,3 +172,47 @@ def test_the_folders_are_those_of_the_files_named(tmp_path: Path) -> None:
     request = make_request(linked / "a.onnx", output=tmp_path / "out" / "a.engine")
 
     assert folders_of(request) == (linked, real, tmp_path / "out")
+
+
+def test_limits_are_taken_by_rule_and_those_of_phases_by_pattern() -> None:
+    request = make_request(
+        MODEL,
+        limits=[
+            "build_time=20m",
+            "silent=90",
+            "host_memory=16GiB",
+            "projected_overrun=1.5",
+            "phase_time:Timing tactics=5m",
+            "phase_time:Building > a=b > *=1.5",
+        ],
+    )
+
+    assert request.limits == {
+        "build_time": "20m",
+        "silent": 90,
+        "host_memory": "16GiB",
+        "projected_overrun": 1.5,
+        "phase_time": {"Timing tactics": "5m", "Building > a=b > *": 1.5},
+    }
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        ["build_time"],
+        ["build_time="],
+        ["build_time= "],
+        ["=20m"],
+        [""],
+        ["phase_time=20m"],
+        ["phase_time:=20m"],
+        ["build_time=1m", "build_time=2m"],
+        ["phase_time:a=1m", "phase_time:a=2m"],
+    ],
+)
+def test_a_limit_that_is_not_understood_is_refused_with_an_example(limits: list[str]) -> None:
+    info = refused(limits=limits)
+
+    assert info.code is ErrorCode.INVALID_ARGUMENT
+    assert limits[-1] in info.message
+    assert "build_time=20m" in info.hint

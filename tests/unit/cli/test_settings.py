@@ -8,7 +8,7 @@ from trt_agent_tools.model.errors import ErrorCode, Refusal
 
 @pytest.fixture(autouse=True)
 def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("STATE_DIR", "POLICY", "ROOT", "ENABLE_REPLAY", "ALLOW_PLUGIN"):
+    for name in ("STATE_DIR", "POLICY", "ROOT", "ENABLE_REPLAY", "ALLOW_PLUGIN", "EMBEDDED"):
         monkeypatch.delenv(f"TRT_AGENT_TOOLS_{name}", raising=False)
 
 
@@ -57,6 +57,16 @@ def test_an_option_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     assert config.policy == "overnight"
     assert config.roots == (Path("/given"),)
     assert config.allowed_plugins == (Path("/given.so"),)
+
+
+def test_builds_are_left_to_a_supervisor_unless_embedded_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert load_settings().embedded is False
+    assert load_settings(embedded=True).embedded is True
+    monkeypatch.setenv("TRT_AGENT_TOOLS_EMBEDDED", "1")
+    assert load_settings().embedded is True
+    assert load_settings(embedded=False).embedded is False
 
 
 def test_relative_paths_and_the_home_folder_become_absolute(

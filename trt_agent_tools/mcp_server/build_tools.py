@@ -1,16 +1,16 @@
-"""The tools. Their docstrings and parameter descriptions are what an agent reads."""
+"""The tools over builds. Docstrings and parameter descriptions are what an agent reads."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from mcp_types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import BaseModel, Field, ValidationError
+from mcp_types import CallToolResult, ToolAnnotations
+from pydantic import Field, ValidationError
 
+from trt_agent_tools.mcp_server.answers import ADDS, READS, answer, check_name, invalid, result
 from trt_agent_tools.mcp_server.strict import StrictTool, strict_tool
-from trt_agent_tools.model.errors import ErrorCode, Refusal
 from trt_agent_tools.model.events import Severity
 from trt_agent_tools.model.options import BuildOptions
-from trt_agent_tools.model.request import MAX_WAIT_S, Backend, StartRequest
+from trt_agent_tools.model.request import MAX_WAIT_S, Backend, LimitValue, StartRequest
 from trt_agent_tools.model.service import BuildService
 from trt_agent_tools.model.snapshot import BuildList, BuildLog, Detail, Snapshot
 from trt_agent_tools.model.states import State
@@ -26,8 +26,8 @@ WaitS = Annotated[
 ]
 
 
-def make_tools(service: Callable[[], BuildService]) -> list[StrictTool]:
-    """Return the tools over the service that `service` gives while the server runs."""
+def build_tools(service: Callable[[], BuildService]) -> list[StrictTool]:
+    """Return the tools over the builds of the service that `service` gives while the server runs."""
 
     async def start_build(
         model: Annotated[str, Field(min_length=1, max_length=4096, description="ONNX file.")],
@@ -46,6 +46,16 @@ def make_tools(service: Callable[[], BuildService]) -> list[StrictTool]:
         policy: Annotated[
             str | None, Field(max_length=100, description="Name of a policy of this server.")
         ] = None,
+        limits: Annotated[
+            dict[str, LimitValue] | None,
+            Field(
+                max_length=32,
+                description='Tighter limits than the policy\'s, such as {"build_time": "15m"}.',
+            ),
+        ] = None,
+        session_id: Annotated[
+            str | None, Field(max_length=100, description="From open_session; default: your own.")
+        ] = None,
         label: Annotated[
             str | None, Field(max_length=120, description="A name for people to see.")
         ] = None,
@@ -60,12 +70,7 @@ def make_tools(service: Callable[[], BuildService]) -> list[StrictTool]:
         Returns a build_id at once; the build runs on when this call or the chat ends. Then call
         get_progress.
         """
-        if policy is not None and ("/" in policy or policy.endswith(".toml")):
-            raise Refusal(
-                ErrorCode.UNKNOWN_POLICY,
-                "a policy is given by its name here, not by a path",
-                "Leave it out for the server's own policy.",
-            )
+        check_name(policy)
         try:
             request = StartRequest(
                 model=model,
@@ -73,17 +78,14 @@ def make_tools(service: Callable[[], BuildService]) -> list[StrictTool]:
                 backend=Backend(backend),
                 options=options or BuildOptions(),
                 policy=policy,
+                limits=limits or {},
+                session_id=session_id,
                 label=label,
                 idempotency_key=idempotency_key,
             )
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            raise Refusal(
-                ErrorCode.INVALID_ARGUMENT,
-                f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
-                "Correct the argument and call again.",
-            ) from error
-        return _answer(await service().start(request, wait_s=wait_s))
+            raise invalid(error) from error
+        return answer(await service().start(request, wait_s=wait_s))
 
     async def get_progress(
         build_id: BuildId,
@@ -102,7 +104,7 @@ def make_tools(service: Callable[[], BuildService]) -> list[StrictTool]:
         A long quiet time with a busy CPU is normal: TensorRT reports nothing inside a step. Wait
         with wait_s, or look again after poll_after_ms.
         """
-        return _answer(
+        return answer(
             await service().progress(
                 build_id, wait_s=wait_s, since_seq=since_seq, detail=Detail(detail)
             )
@@ -121,9 +123,25 @@ def make_tools(service: Callable[[], BuildService]) -> list[StrictTool]:
 
         `cancelled` is said only when its processes are gone; a build that has ended stays as it is.
         """
-        return _answer(await service().cancel(build_id, reason=reason, wait_s=wait_s))
+        return answer(await service().cancel(build_id, reason=reason, wait_s=wait_s))
+
+    async def extend_build(
+        build_id: BuildId,
+        limit: Annotated[
+            str, Field(min_length=1, max_length=40, description="Such as build_time.")
+        ],
+        by: Annotated[float | str, Field(description='Seconds, or "15m".')],
+        reason: Annotated[
+            str, Field(min_length=1, max_length=500, description="Kept with the build.")
+        ],
+    ) -> Annotated[CallToolResult, Snapshot]:
+        """Raise a limit of a running build, up to its policy's ceiling."""
+        return answer(await service().extend(build_id, limit=limit, by=by, reason=reason))
 
     async def list_builds(
+        session_id: Annotated[
+            str | None, Field(max_length=100, description="Only builds of this session.")
+        ] = None,
         state: Annotated[
             Literal[
                 "queued",
@@ -141,12 +159,14 @@ def make_tools(service: Callable[[], BuildService]) -> list[StrictTool]:
         limit: Annotated[int, Field(ge=1, le=500, description="At most so many.")] = 20,
     ) -> Annotated[CallToolResult, BuildList]:
         """List builds, newest first."""
-        found = await service().list_builds(state=State(state) if state else None, limit=limit)
+        found = await service().list_builds(
+            session_id=session_id, state=State(state) if state else None, limit=limit
+        )
         lines = [
             f"{b.build_id} {b.state.value} {b.elapsed_s:.1f}s {b.label or b.model}"
             for b in found.builds
         ]
-        return _result(found, "\n".join(lines) or "no builds")
+        return result(found, "\n".join(lines) or "no builds")
 
     async def get_log(
         build_id: BuildId,
@@ -167,20 +187,11 @@ def make_tools(service: Callable[[], BuildService]) -> list[StrictTool]:
             f"[{line.severity.value}] {line.text}" if line.severity else line.text
             for line in log.lines
         )
-        return _result(log, f"untrusted log of {build_id}, {len(log.lines)} lines:\n{lines}")
+        return result(log, f"untrusted log of {build_id}, {len(log.lines)} lines:\n{lines}")
 
     return [
-        strict_tool(
-            start_build,
-            title="Start a build",
-            annotations=ToolAnnotations(
-                read_only_hint=False,
-                destructive_hint=False,
-                idempotent_hint=False,
-                open_world_hint=False,
-            ),
-        ),
-        strict_tool(get_progress, title="Progress of a build", annotations=_READS),
+        strict_tool(start_build, title="Start a build", annotations=ADDS),
+        strict_tool(get_progress, title="Progress of a build", annotations=READS),
         strict_tool(
             cancel_build,
             title="Cancel a build",
@@ -191,18 +202,7 @@ def make_tools(service: Callable[[], BuildService]) -> list[StrictTool]:
                 open_world_hint=False,
             ),
         ),
-        strict_tool(list_builds, title="List builds", annotations=_READS),
-        strict_tool(get_log, title="Log of a build", annotations=_READS),
+        strict_tool(extend_build, title="Extend a limit", annotations=ADDS),
+        strict_tool(list_builds, title="List builds", annotations=READS),
+        strict_tool(get_log, title="Log of a build", annotations=READS),
     ]
-
-
-_READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-
-
-def _answer(snapshot: Snapshot) -> CallToolResult:
-    return _result(snapshot, snapshot.summary)
-
-
-def _result(model: BaseModel, text: str) -> CallToolResult:
-    content: dict[str, Any] = model.model_dump(mode="json", exclude_none=True)
-    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=content)

@@ -1,0 +1,1 @@
+"""The supervisor as a process of its own: the HTTP API over a `BuildService`, and its client."""

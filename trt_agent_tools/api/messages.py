@@ -1,0 +1,76 @@
+"""What goes over the HTTP API beside the shared vocabulary."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from trt_agent_tools.model.errors import ErrorInfo
+from trt_agent_tools.model.request import FrontEnd, StartRequest
+
+API_PROTOCOL = 1
+"""Rises when a front end of before no longer understands the supervisor, or the other way round."""
+
+DEFAULT_SESSION = "default"
+"""The id that stands for the caller's default session."""
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StartBody(_Body):
+    """A build to start. Over the Unix socket `front_end` says what its operator allows."""
+
+    request: StartRequest
+    front_end: FrontEnd | None = None
+
+
+class CancelBody(_Body):
+    """Why a build is to end. `at_once` begins at SIGKILL."""
+
+    reason: str | None = None
+    at_once: bool = False
+
+
+class ExtendBody(_Body):
+    """A limit to raise, by a duration: seconds, or text such as "15m"."""
+
+    limit: str
+    by: float | str
+    reason: str
+
+
+class StopBody(_Body):
+    """Ask the supervisor to end. `force` ends its builds too; with `pid` only that process ends."""
+
+    force: bool = False
+    pid: int | None = None
+
+
+class Hello(BaseModel):
+    """Who answers on a supervisor's socket."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: str
+    protocol: int
+    pid: int
+    builds_live: int = Field(description="Builds that wait or run.")
+    front_ends: int = Field(description="Front ends that are attached.")
+    stopping: bool = False
+
+
+class Health(BaseModel):
+    """The answer of a server that is well."""
+
+    model_config = ConfigDict(frozen=True)
+
+    status: Literal["ok"] = "ok"
+
+
+class ErrorAnswer(BaseModel):
+    """The body of every answer that is a refusal or a fault."""
+
+    model_config = ConfigDict(frozen=True)
+
+    error: ErrorInfo

@@ -1,0 +1,92 @@
+"""Holds requests to what the API promises to take: known queries, bodies of a bounded size."""
+
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from trt_agent_tools.api.answers import refuse
+from trt_agent_tools.model.errors import ErrorCode, ErrorInfo, Refusal
+from trt_agent_tools.model.untrusted import one_line
+
+MAX_BODY_BYTES = 1024 * 1024
+"""A longer body is refused before the rest of it is read."""
+
+
+class StrictRoute(APIRoute):
+    """A route that refuses queries that it does not know, or that come twice."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler that looks at the query first."""
+        handle = super().get_route_handler()
+        known = {field.alias for field in self.dependant.query_params}
+
+        async def strict(request: Request) -> Response:
+            names = [name for name, _ in request.query_params.multi_items()]
+            wrong = [name for name in names if name not in known or names.count(name) > 1]
+            if wrong:
+                raise Refusal(
+                    ErrorCode.INVALID_ARGUMENT,
+                    f"the query {one_line(wrong[0], 60)!r} is not known here, or came twice",
+                    f"This path takes {', '.join(sorted(known)) or 'no query'}.",
+                    {"valid": sorted(known)},
+                )
+            return await handle(request)
+
+        return strict
+
+
+class BodyLimit:
+    """Reads a request's body, at most `MAX_BODY_BYTES`, before the application is asked."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or scope["method"] in {"GET", "HEAD"}:
+            await self._app(scope, receive, send)
+            return
+        body = b""
+        more = _announced(scope) <= MAX_BODY_BYTES
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+            more = message.get("more_body", False) and len(body) <= MAX_BODY_BYTES
+        if max(len(body), _announced(scope)) > MAX_BODY_BYTES:
+            await _too_large()(scope, receive, send)
+            return
+        unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay() -> Message:
+            return unread.pop() if unread else await receive()
+
+        await self._app(scope, replay, send)
+
+
+def _too_large() -> Response:
+    refused = refuse(
+        ErrorInfo(
+            ErrorCode.INVALID_ARGUMENT,
+            f"the body is larger than {MAX_BODY_BYTES} bytes",
+            "Send a smaller one: a model goes by its path.",
+        ),
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    )
+    # The rest of the body is not waited for.
+    refused.headers["Connection"] = "close"
+    return refused
+
+
+def _announced(scope: Scope) -> int:
+    """Return the body's length as its header says it, 0 without one."""
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            # The server has refused what is no number.
+            return int(value)
+    return 0

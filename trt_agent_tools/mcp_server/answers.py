@@ -1,0 +1,50 @@
+"""What the tools have in common: how they answer, how they refuse, what they say of themselves."""
+
+from typing import Any
+
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import BaseModel, ValidationError
+
+from trt_agent_tools.model.errors import ErrorCode, Refusal
+from trt_agent_tools.model.snapshot import Snapshot
+
+ADDS = ToolAnnotations(
+    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
+)
+READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+
+
+def check_name(policy: str | None) -> None:
+    """Refuse a policy that is a path: which files a server reads is its operator's to say.
+
+    Raises:
+        Refusal: it is one.
+    """
+    if policy is not None and ("/" in policy or policy.endswith(".toml")):
+        raise Refusal(
+            ErrorCode.UNKNOWN_POLICY,
+            "a policy is given by its name here, not by a path",
+            "Leave it out for the server's own policy.",
+        )
+
+
+def invalid(error: ValidationError) -> Refusal:
+    """Return the refusal of a request that its model did not take."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return Refusal(
+        ErrorCode.INVALID_ARGUMENT,
+        f"{place}: {first['msg'].removeprefix('Value error, ')}",
+        "Correct the argument and call again.",
+    )
+
+
+def answer(snapshot: Snapshot) -> CallToolResult:
+    """Return a snapshot as a tool's answer: its one line as text, itself as structure."""
+    return result(snapshot, snapshot.summary)
+
+
+def result(model: BaseModel, text: str) -> CallToolResult:
+    """Return a model as a tool's answer, without what is absent."""
+    content: dict[str, Any] = model.model_dump(mode="json", exclude_none=True)
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=content)
