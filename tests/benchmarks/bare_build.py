@@ -16,7 +16,7 @@ def main() -> None:
     os.dup2(2, 1)
     model, engine = sys.argv[1:]
     moments = {"began": time.monotonic()}
-    import tensorrt_rtx  # noqa: PLC0415  (its import is measured)
+    import tensorrt_rtx  # type: ignore[import-untyped]  # noqa: PLC0415  (its import is measured)
 
     moments["imported"] = time.monotonic()
     logger = tensorrt_rtx.Logger(tensorrt_rtx.Logger.INFO)

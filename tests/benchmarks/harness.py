@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -60,8 +60,9 @@ class Place:
 
     def events(self, build_id: str) -> "Events":
         """Return what the worker of a build has said so far."""
-        lines = (self.state / "builds" / build_id / "events.jsonl").read_bytes().splitlines()
-        return Events([_EVENT.validate_json(line) for line in lines])
+        recorded = (self.state / "builds" / build_id / "events.jsonl").read_bytes()
+        whole_lines = recorded[: recorded.rfind(b"\n") + 1].splitlines()
+        return Events([_EVENT.validate_json(line) for line in whole_lines])
 
 
 class Events:
@@ -148,8 +149,8 @@ def print_table(title: str, rows: Sequence[Row]) -> None:
     load = ", ".join(f"{part:.1f}" for part in os.getloadavg())
     print(title)
     print(
-        f"Python {platform.python_version()}, tensorrt-rtx {version('tensorrt-rtx')}, "
-        f"mcp {version('mcp')}, {os.cpu_count()} cores, load {load}"
+        f"Python {platform.python_version()}, tensorrt-rtx {_installed('tensorrt-rtx')}, "
+        f"mcp {_installed('mcp')}, {os.cpu_count()} cores, load {load}"
     )
     cells = [("", "measured", "target", "")]
     for row in rows:
@@ -163,6 +164,13 @@ def print_table(title: str, rows: Sequence[Row]) -> None:
         line = f"  {what:{widths[0]}}  {figure:>{widths[1]}}  {target:>{widths[2]}}  {remark}"
         print(line.rstrip())
     print(flush=True)
+
+
+def _installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"
 
 
 def percentile(values: Sequence[float], share: float) -> float:
