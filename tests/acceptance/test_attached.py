@@ -13,6 +13,7 @@ from tests.acceptance.conftest import Agent, connected, server
 from tests.conftest import Models
 from tests.faults.test_shutdown import Popen, Server, close_stdin, exit_of, send
 from tests.hosts import ATTACHED, command, host_of, stop_host
+from trt_agent_tools.cli.demo_models import transformer
 from trt_agent_tools.model.snapshot import BuildList
 from trt_agent_tools.model.states import Reason, Rung, State
 
@@ -83,19 +84,19 @@ async def test_a_build_goes_on_when_its_client_leaves_and_the_next_one_finds_it(
     attach: Attach,
     root: Path,
     state: Path,
-    models: Models,
     monkeypatch: pytest.MonkeyPatch,
     leave: Callable[[Popen], None],
 ) -> None:
     monkeypatch.setenv("TRT_AGENT_TOOLS_EMBEDDED", "0")
-    shutil.copy(models.quick, root)
+    # Long enough to leave in the middle of it, on a machine of any speed.
+    transformer(root / "lasting.onnx", blocks=32)
     client = Server(server(root, state), state)
-    await client.start_build("quick.onnx", "auto")
+    await client.start_build("lasting.onnx", "auto")
     leave(client.process)
     with anyio.fail_after(LEAVES_S):
         await anyio.to_thread.run_sync(client.process.wait)
     client.close()
-    assert not (root / "quick.engine").exists(), "it was to leave before the end"
+    assert not (root / "lasting.engine").exists(), "it was to leave before the end"
     async with attach() as following:
         (build_id,) = await builds(following)
         assert (await following.end(build_id)).state is State.SUCCEEDED

@@ -78,7 +78,9 @@ class CrashHost:
         if host:
             os.kill(self._pid, signal.SIGKILL)
         for pid in doomed:
-            os.kill(pid, signal.SIGKILL)
+            # A worker may have died with its host already.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def gone(self) -> int:
         """Return the host's exit status once it has ended."""
