@@ -23,6 +23,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from pydantic import Field, TypeAdapter
 
 from tests.acceptance.conftest import Agent
+from tests.hosts import stop_host
 from trt_agent_tools.cli.demo_models import transformer
 from trt_agent_tools.model.events import (
     Hello,
@@ -111,12 +112,22 @@ def workplace() -> Iterator[Place]:
 
 
 @asynccontextmanager
-async def serve(place: Place) -> AsyncIterator[tuple[Agent, psutil.Process]]:
-    """Start the server on stdio and give its client and its process."""
-    command = ("-m", "trt_agent_tools", "serve", "--embedded", "--enable-replay")
+async def serve(
+    place: Place, *, embedded: bool = True
+) -> AsyncIterator[tuple[Agent, psutil.Process]]:
+    """Start the server on stdio and give its client and its process.
+
+    Without `embedded` it is a front end of a supervisor in a process of its own, ended here too.
+    """
+    where = "--embedded" if embedded else "--no-embedded"
+    command = ("-m", "trt_agent_tools", "serve", where, "--enable-replay")
     folders = ("--root", str(place.root), "--state-dir", str(place.state))
-    async with stdio_server(*command, *folders) as (client, process):
-        yield Agent(client), process
+    try:
+        async with stdio_server(*command, *folders) as (client, process):
+            yield Agent(client), process
+    finally:
+        if not embedded:
+            stop_host(place.state)
 
 
 @asynccontextmanager

@@ -105,10 +105,12 @@ async def in_turns(one: Call, other: Call) -> tuple[list[float], list[float]]:
     return took[one], took[other]
 
 
-async def compared(place: Place, agent: Agent, trivial: Call) -> list[Row]:
+async def compared(
+    place: Place, agent: Agent, trivial: Call, *, most_p50: float, output: str
+) -> list[Row]:
     """Measure calls in the silent step of a real build."""
     model = place.model(LONG_BLOCKS)
-    build_id = (await agent.snapshot("start_build", model=model)).build_id
+    build_id = (await agent.snapshot("start_build", model=model, output=output)).build_id
     await agent.until(build_id, SILENT)
 
     async def summary() -> None:
@@ -118,7 +120,7 @@ async def compared(place: Place, agent: Agent, trivial: Call) -> list[Row]:
         await agent.call("get_progress", build_id=build_id, detail="tree")
 
     rows: list[Row] = []
-    for name, call, most in (("", summary, (2, 5)), (", tree", tree, (None, None))):
+    for name, call, most in (("", summary, (most_p50, 5)), (", tree", tree, (None, None))):
         ours, floor = await in_turns(call, trivial)
         for what, took in (("trivial tool beside it", floor), (f"get_progress{name}", ours)):
             rows += [
@@ -154,10 +156,19 @@ async def main() -> None:
                 async def ping() -> None:
                     await client.call_tool("ping", {})
 
-                rows = await compared(place, agent, ping)
-    print_table(
-        f"get_progress over stdio in the silent step of a real build ({LONG_BLOCKS} blocks)", rows
-    )
+                rows = await compared(place, agent, ping, most_p50=2, output="a.engine")
+        title = f"get_progress over stdio in the silent step of a real build ({LONG_BLOCKS} blocks)"
+        print_table(f"{title}, --embedded", rows)
+        async with (
+            serve(place, embedded=False) as (agent, _),
+            stdio_server("-m", "tests.benchmarks.trivial_server") as (client, _),
+        ):
+
+            async def ping_again() -> None:
+                await client.call_tool("ping", {})
+
+            rows = await compared(place, agent, ping_again, most_p50=2.5, output="b.engine")
+        print_table(f"{title}, through the supervisor", rows)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ MAX_IN_SESSION = 20
 MAX_LIVE = 1000
 """So many builds may wait or run; one more is refused."""
 
-MAX_REMEMBERED = 200
+MAX_REMEMBERED = 32
 """So many ended builds stay in memory; the journal has them all."""
 
 CANCEL_SHOWN_S = 1.0
