@@ -133,6 +133,10 @@ async def test_a_supervisor_that_is_killed_leaves_a_lost_build_and_a_free_device
         with anyio.fail_after(LEAVES_S):
             for process in (host, *workers):
                 await exit_of(process)
+        first = await agent.call("get_progress", build_id=started.build_id)
+        if first.is_error:
+            # The front end had not heard yet that its supervisor is gone: it says so, and goes on.
+            assert "supervisor_gone" in str(first.content)
         lost = await agent.snapshot("get_progress", build_id=started.build_id)
         assert (lost.state, lost.reason) == (State.LOST, Reason.SUPERVISOR_LOST)
         following = await agent.snapshot("start_build", model="quick.onnx")
