@@ -22,6 +22,7 @@ from trt_agent_tools.api.place import (
     write_record,
 )
 from trt_agent_tools.api.routes import make_app
+from trt_agent_tools.model.errors import Refusal
 from trt_agent_tools.supervisor.config import SupervisorConfig
 from trt_agent_tools.supervisor.service import Supervisor
 
@@ -48,7 +49,7 @@ async def host(config: SupervisorConfig, lock: FolderLock, idle_s: float) -> int
         level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
     )
     supervisor = Supervisor(config)
-    failure: OSError | None = None
+    failure: OSError | Refusal | None = None
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with anyio.create_task_group() as serving:
             try:
@@ -66,7 +67,7 @@ async def host(config: SupervisorConfig, lock: FolderLock, idle_s: float) -> int
                         raise
                 remove_record(config.state_dir)
                 listener.close()
-            except OSError as error:
+            except (OSError, Refusal) as error:
                 # Raised inside, the task group would wrap it.
                 failure = error
             serving.cancel_scope.deadline = anyio.current_time() + ANSWERED_S
