@@ -62,7 +62,7 @@ async def host(config: SupervisorConfig, lock: FolderLock, idle_s: float) -> int
                     listener.open()
                     try:
                         await _until_stopped(config, lock, listener, control, signals, idle_s)
-                    except BaseException:
+                    except BaseException:  # also a cancel: nobody is to connect any more
                         listener.close()
                         raise
                 remove_record(config.state_dir)

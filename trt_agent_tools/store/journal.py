@@ -80,7 +80,7 @@ class Journal:
             reader.start()
             journal = cls(path, writer, reader)
             await journal._look(OPEN_CHECK_S)
-        except BaseException:
+        except BaseException:  # also a cancel: neither thread may stay
             writer.stop()
             reader.stop()
             raise

@@ -69,7 +69,7 @@ def connect(path: Path) -> sqlite3.Connection:
         # Checkpoints are made by the writer, after it has answered.
         connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
         connection.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT_BYTES}").fetchall()
-    except BaseException:
+    except BaseException:  # also an interrupt: nobody else has the connection to close
         connection.close()
         raise
     return connection
@@ -108,7 +108,7 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> 
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {migration.number}")
             connection.execute("COMMIT")
-        except BaseException:
+        except BaseException:  # also an interrupt: no migration by half
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
