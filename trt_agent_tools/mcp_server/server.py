@@ -1,14 +1,11 @@
 """The MCP server over a `BuildService`, for any transport."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-
 from mcp.server.mcpserver import MCPServer
 
 from trt_agent_tools import __version__
+from trt_agent_tools.mcp_server.access import ServiceOf
 from trt_agent_tools.mcp_server.build_tools import build_tools
 from trt_agent_tools.mcp_server.session_tools import session_tools
-from trt_agent_tools.model.service import BuildService
 
 INSTRUCTIONS = (
     "Builds TensorRT engines from ONNX files, in the background and under a policy. Call start_build, "
@@ -18,27 +15,13 @@ INSTRUCTIONS = (
 )
 
 
-def make_server(
-    open_service: Callable[[], AbstractAsyncContextManager[BuildService]],
-) -> MCPServer[BuildService]:
-    """Return a server that opens its service when it starts and closes it when it ends."""
-    running: list[BuildService] = []
-
-    @asynccontextmanager
-    async def lifespan(_: MCPServer[BuildService]) -> AsyncIterator[BuildService]:
-        async with open_service() as service:
-            running.append(service)
-            try:
-                yield service
-            finally:
-                running.clear()
-
+def make_server(service_of: ServiceOf) -> MCPServer[None]:
+    """Return a server; `service_of` says whose builds a request is about."""
     return MCPServer(
         "trt-agent-tools",
         title="TensorRT builds",
         version=__version__,
         instructions=INSTRUCTIONS,
-        tools=[*build_tools(lambda: running[0]), *session_tools(lambda: running[0])],
-        lifespan=lifespan,
+        tools=[*build_tools(service_of), *session_tools(service_of)],
         log_level="WARNING",
     )

@@ -6,10 +6,11 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager
 
 import anyio
 
+from trt_agent_tools.mcp_server.access import always
 from trt_agent_tools.mcp_server.server import make_server
 from trt_agent_tools.model.service import BuildService
 
@@ -36,7 +37,7 @@ async def _serve(open_service: OpenService) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with open_service() as service:
             stdin = _EndableStdin()
-            server = make_server(lambda: nullcontext(service))
+            server = make_server(always(service))
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_end_on_signal, signals, stdin)
                 await server.run_stdio_async()

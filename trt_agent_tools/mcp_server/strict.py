@@ -68,6 +68,7 @@ def strict_tool(
         parameters=compact(metadata.arg_model.model_json_schema(by_alias=True)),
         fn_metadata=metadata,
         is_async=made.is_async,
+        context_kwarg=made.context_kwarg,
         annotations=annotations,
     )
 

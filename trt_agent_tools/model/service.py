@@ -2,11 +2,17 @@
 
 from typing import Protocol
 
+from trt_agent_tools.model.documents import PolicyList, Recording
 from trt_agent_tools.model.events import Severity
+from trt_agent_tools.model.inspection import Inspection, InspectRequest
+from trt_agent_tools.model.manifest import Manifest
 from trt_agent_tools.model.request import StartRequest
 from trt_agent_tools.model.session import Session, SessionRequest
 from trt_agent_tools.model.snapshot import BuildList, BuildLog, Detail, Snapshot
 from trt_agent_tools.model.states import State
+
+INSPECT_S = 30.0
+"""The longest that looking at a model takes."""
 
 
 class BuildService(Protocol):
@@ -66,3 +72,21 @@ class BuildService(Protocol):
         self, build_id: str, *, tail: int = 50, min_severity: Severity | None = None
     ) -> BuildLog:
         """Return the last `tail` lines of the build's log, cleaned of control characters."""
+
+    async def manifest(self, build_id: str) -> Manifest:
+        """Return the manifest of a build's engine, as it was written beside it.
+
+        A build without one is refused with `NO_MANIFEST`.
+        """
+
+    async def recording(self, build_id: str, *, tail: int = 200) -> Recording:
+        """Return the last `tail` events of a build's worker, as it sent them."""
+
+    async def policies(self) -> PolicyList:
+        """Return the policies that this caller may name."""
+
+    async def inspect(self, request: InspectRequest) -> Inspection:
+        """Look at a model without building it: no device is held and no weight is loaded.
+
+        Ends within `INSPECT_S`, whatever the model.
+        """

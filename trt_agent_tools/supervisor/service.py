@@ -2,7 +2,6 @@
 
 import math
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,8 +27,9 @@ from trt_agent_tools.policy.policy import Escalation, Policy
 from trt_agent_tools.progress.cleaning import MAX_PATH, clean_label
 from trt_agent_tools.store.journal import Journal, JournalError
 from trt_agent_tools.supervisor.admission import Admitted, admit
-from trt_agent_tools.supervisor.archive import Archive, other_request
+from trt_agent_tools.supervisor.archive import Archive
 from trt_agent_tools.supervisor.build import LOG_NAME, Build, CancelRequest
+from trt_agent_tools.supervisor.builds import Builds
 from trt_agent_tools.supervisor.chronicle import Chronicle
 from trt_agent_tools.supervisor.config import SupervisorConfig
 from trt_agent_tools.supervisor.devices import DevicePool, find_devices
@@ -45,12 +45,6 @@ MAX_LISTED = 500
 MAX_LOG_LINES = 1000
 MAX_IN_SESSION = 20
 """So many of a session's builds are listed with it, the newest."""
-
-MAX_LIVE = 1000
-"""So many builds may wait or run; one more is refused."""
-
-MAX_REMEMBERED = 32
-"""So many ended builds stay in memory; the journal has them all."""
 
 CANCEL_SHOWN_S = 1.0
 """How long a cancel that waits for nothing may wait for its own first change to be written."""
@@ -73,10 +67,9 @@ class Supervisor:
         self._config = config
         self._policy = load_policy(config.policy)
         self._devices = find_devices()
-        self._builds: dict[str, Build] = {}
-        self._keys: dict[tuple[str, str], Build] = {}
+        self._builds = Builds()
         self._sessions = Sessions(self._policy)
-        self._watch = Watch(lambda: [*self._live()])
+        self._watch = Watch(self._builds.live)
         self._closing = False
 
     async def __aenter__(self) -> Self:
@@ -117,14 +110,14 @@ class Supervisor:
     ) -> None:
         """End every live build, bounded."""
         self._closing = True
-        for build in self._builds.values():
+        for build in self._builds:
             build.ask_to_end(CancelRequest(Reason.SERVER_SHUTDOWN, SHUTDOWN))
             # A ladder that a caller's cancel began earlier may be more patient than there is time.
         patience = SHUTDOWN.cancel_grace + SHUTDOWN.terminate_grace
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(patience):
                 await self._all_ended()
-            for build in self._builds.values():
+            for build in self._builds:
                 build.ask_to_end(CancelRequest(Reason.SERVER_SHUTDOWN, SHUTDOWN, at_once=True))
             with anyio.move_on_after(PROOF_S):
                 await self._all_ended()
@@ -148,7 +141,7 @@ class Supervisor:
         """See `BuildService.start`. `front_end` says what is allowed instead of this supervisor's config."""
         _check_wait(wait_s)
         config = self._config if front_end is None else _config_of(self._config, front_end)
-        build = self._repeated(request, principal)
+        build = self._builds.repeated(request, principal)
         if build is None:
             earlier = await self._archive.repeated(request, principal)
             if earlier is not None:
@@ -163,7 +156,7 @@ class Supervisor:
             asked = policy.rules.gpu_time if "gpu_time" in request.limits else None
             session.check_room(asked.limit if asked else None, anyio.current_time())
             admitted = await anyio.to_thread.run_sync(admit, request, config, self._devices)
-            build = self._repeated(request, principal) or await self._accept(
+            build = self._builds.repeated(request, principal) or await self._accept(
                 request, admitted, policy, session, config
             )
         return await self.progress(
@@ -295,7 +288,7 @@ class Supervisor:
             principal, session.session_id if session else None, state, limit
         )
         now = [
-            _summary(self._builds[b.build_id]) if b.build_id in self._builds else b
+            b if (known := self._builds.get(b.build_id)) is None else _summary(known)
             for b in listed.builds
         ]
         return BuildList(builds=now, left_out=listed.left_out)
@@ -310,18 +303,9 @@ class Supervisor:
 
     def _attended(self, build_id: str, principal: str) -> Build | None:
         """Return a build of this supervisor's and note that somebody asked about it."""
-        build = self._builds.get(build_id)
-        if build is None or build.session.owner != principal:
-            return None
-        build.attend()
-        return build
-
-    def _repeated(self, request: StartRequest, principal: str) -> Build | None:
-        """Return the build that an earlier request with the same idempotency key started."""
-        key = request.idempotency_key
-        build = self._keys.get((principal, key)) if key else None
-        if build is not None and build.request != request:
-            raise other_request(build.facts.build_id)
+        build = self._builds.of(build_id, principal)
+        if build is not None:
+            build.attend()
         return build
 
     async def _accept(
@@ -336,61 +320,25 @@ class Supervisor:
             raise Refusal(
                 ErrorCode.SHUTTING_DOWN, "this server is ending", "Start the build on another one."
             )
-        live = [*self._live()]
-        files = {str(admitted.output), str(admitted.manifest)}
-        for other in live:
-            if files & {other.order.output, other.order.manifest}:
-                raise Refusal(
-                    ErrorCode.OUTPUT_BUSY,
-                    f"build {other.facts.build_id} writes to {one_line(admitted.output.name)}",
-                    "Wait for it, cancel it, or give another output.",
-                    {"build_id": other.facts.build_id},
-                )
-        waiting = [b for b in live if b.session is session and b.view.state is State.QUEUED]
-        if len(waiting) >= session.queued_builds or len(live) >= MAX_LIVE:
-            raise Refusal(
-                ErrorCode.QUEUE_FULL,
-                f"{len(waiting)} builds of the session wait already",
-                "Wait until some have ended.",
-                {"queued_builds": session.queued_builds},
-            )
+        self._builds.check_room(admitted, session)
         build = make_build(request, admitted, policy, session, config, self._chronicle)
-        build_id = build.facts.build_id
-        key = (session.owner, request.idempotency_key) if request.idempotency_key else None
-        # Known from here on, so that a second request for the output or the key finds it.
-        self._builds[build_id] = build
-        if key:
-            self._keys[key] = build
+        self._builds.add(build)
         try:
             # Done as one, so that a caller who is gone cannot leave half of it.
             with anyio.CancelScope(shield=True):
                 await self._chronicle.accept(build)
                 self._tasks.start_soon(
-                    carry, build, self._pool, self._chronicle, name=f"build {build_id}"
+                    carry, build, self._pool, self._chronicle, name=f"build {build.facts.build_id}"
                 )
         except Refusal:
-            del self._builds[build_id]
-            if key:
-                del self._keys[key]
+            self._builds.remove(build)
             await anyio.to_thread.run_sync(shutil.rmtree, build.folder)
             raise
-        self._forget_oldest()
+        self._builds.forget_oldest()
         return build
 
-    def _forget_oldest(self) -> None:
-        """Leave builds that ended long ago to the journal."""
-        ended = [build for build in self._builds.values() if build.has_ended]
-        for build in ended[: max(0, len(ended) - MAX_REMEMBERED)]:
-            del self._builds[build.facts.build_id]
-            key = build.request.idempotency_key
-            if key:
-                self._keys.pop((build.session.owner, key), None)
-
-    def _live(self) -> Iterator[Build]:
-        return (build for build in self._builds.values() if not build.has_ended)
-
     async def _all_ended(self) -> None:
-        for build in list(self._builds.values()):
+        for build in self._builds:
             await build.ended.wait()
 
 
