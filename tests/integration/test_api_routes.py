@@ -420,6 +420,7 @@ async def test_a_caller_that_leaves_a_wait_attends_no_longer(api: Served, root: 
 async def attended(api: Served, build_id: str, readers: int) -> int:
     """Return once so many wait for a change of the build."""
     build = api.local._builds.get(build_id)
+    assert build is not None
     with anyio.fail_after(10):
         while build._readers != readers:
             await anyio.sleep(0.01)
