@@ -69,12 +69,15 @@ class Phase(_Part):
 
 
 class Activity(_Part):
-    """What the build's processes do, sampled about once a second; absent before the first sample."""
+    """What the build's processes do, sampled about once a second; absent before the first sample.
+
+    A summary has percentages alone.
+    """
 
     busy: bool
     cpu_percent: float
     gpu_percent: float | None = None
-    rss_bytes: int
+    rss_bytes: int | None = None
     gpu_memory_bytes: int | None = Field(None, description="Of the build's processes.")
     gpu_energy_j: float | None = Field(None, description="Of the device, since the build got it.")
 
@@ -109,7 +112,9 @@ class Snapshot(_Part):
     gpu_s: float | None = Field(None, description="How long it has held its device.")
     quiet_s: float | None = Field(None, description="Since the builder's last callback.")
     progress: Progress | None = None
-    current: str | None = Field(None, description="Path of the running phase.")
+    current: str | None = Field(
+        None, description="Path of the running phase; a summary leaves out its middle."
+    )
     activity: Activity | None = None
     ended_by: Rung | None = Field(None, description="The rung of the cancel ladder that ended it.")
     result: Result | None = None

@@ -81,6 +81,9 @@ class LimitUse:
     used_bytes: int | None = None
     limit_ratio: float | None = None
     used_ratio: float | None = None
+    ceiling_s: Annotated[
+        float | None, Field(description="What extend_build may raise it to, if it can be raised.")
+    ] = None
     phase: Annotated[str | None, Field(description="The pattern of a phase_time limit.")] = None
     observed_only: Annotated[
         bool | None, Field(description="Set where the rule only observes.")

@@ -102,6 +102,7 @@ def limit_use(
             level,
             limit_s=round(said.limit, 1),
             used_s=round(used, 1),
+            ceiling_s=_ceiling(said),
             phase=pattern,
             observed_only=observed_only,
         )
@@ -120,6 +121,13 @@ def limit_use(
         used_ratio=round(used, 2),
         observed_only=observed_only,
     )
+
+
+def _ceiling(said: PhaseRule) -> float | None:
+    """Return what the limit may be raised to; None where it cannot be."""
+    if not isinstance(said, TimeRule) or said.ceiling is None or said.ceiling <= said.limit:
+        return None
+    return round(said.ceiling, 1)
 
 
 def _value(said: AnyRule, value: float) -> str:

@@ -9,6 +9,7 @@ SEPARATOR = " > "
 LEFT_OUT = "…"
 
 _MAX_PATH = 400
+_MAX_BRIEF_PATH = 60
 _MAX_SHORT_NAME = 48
 
 
@@ -17,14 +18,17 @@ def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + LEFT_OUT
 
 
-def current(tree: PhaseTree) -> str | None:
-    """Return the path of the newest running phase; a very long one without its middle."""
+def current(tree: PhaseTree, *, whole: bool = True) -> str | None:
+    """Return the path of the newest running phase; a very long one without its middle.
+
+    What is long is shorter unless the `whole` is wanted: a reader who polls pays for every byte.
+    """
     names = [node.name for node in tree.path()]
     if not names:
         return None
-    whole = SEPARATOR.join(names)
-    if len(whole) <= _MAX_PATH:
-        return whole
+    path = SEPARATOR.join(names)
+    if len(path) <= (_MAX_PATH if whole else _MAX_BRIEF_PATH):
+        return path
     return SEPARATOR.join([names[0], LEFT_OUT, names[-1]] if len(names) > 1 else names)
 
 

@@ -3,29 +3,35 @@
 from trt_agent_tools.model.states import LIVE, State
 from trt_agent_tools.progress.clock import Spans
 
-QUEUED_MS = 2000
-"""A place in the queue moves when another build ends, which nobody can tell."""
+CANCELLING_MS = 1000
+"""An end that was asked for is near."""
 
-SHORTEST_MS = 1000
-LONGEST_MS = 60_000
+SHORTEST_MS = 2000
 
-_SHARE = 0.5
+LONGEST_MS = 120_000
+LONGEST_SILENT_MS = 180_000
+
+SILENT_S = 2.0
+"""So long without a callback, a build is inside a step that nobody can see into."""
+
+_SHARE = 1.0
+_SILENT_SHARE = 1.5
 _ROUND_MS = 500
 
 
 def poll_after_ms(state: State, spans: Spans) -> int | None:
     """Return in how many milliseconds to look again; None after the end.
 
-    Half as long as the build has run by now, within [`SHORTEST_MS`, `LONGEST_MS`]: so that the end is
-    seen after at most one and a half times the build's length, with few looks, however long it is.
-    An end that was asked for is near.
+    As long as the build has run by now, or half as long again inside a silent step: most builds end soon
+    or take long. Within [`SHORTEST_MS`, `LONGEST_MS`], or `LONGEST_SILENT_MS` in a silent step. Who
+    follows it looks at a build of ten minutes at most 11 times, whatever its phases do.
     """
     if state not in LIVE:
         return None
-    if state is State.QUEUED:
-        return QUEUED_MS
     if state is State.CANCELLING:
-        return SHORTEST_MS
+        return CANCELLING_MS
+    silent = spans.quiet_s is not None and spans.quiet_s >= SILENT_S
+    share, longest = (_SILENT_SHARE, LONGEST_SILENT_MS) if silent else (_SHARE, LONGEST_MS)
     run_ms = 1000.0 * (spans.elapsed_s if spans.gpu_s is None else spans.gpu_s)
-    rounded = round(_SHARE * run_ms / _ROUND_MS) * _ROUND_MS
-    return min(max(rounded, SHORTEST_MS), LONGEST_MS)
+    rounded = round(share * run_ms / _ROUND_MS) * _ROUND_MS
+    return min(max(rounded, SHORTEST_MS), longest)

@@ -59,8 +59,8 @@ def snapshot(
         gpu_s=_tenths(at.gpu_s),
         quiet_s=_tenths(at.quiet_s),
         progress=how_far,
-        current=current(view.phases) if live else None,
-        activity=activity,
+        current=current(view.phases, whole=tree) if live else None,
+        activity=activity if tree else _percentages(activity),
         ended_by=view.life.ended_by,
         result=view.result,
         error=view.error,
@@ -112,6 +112,16 @@ def _activity(view: BuildView, at: Spans) -> Activity | None:
     if sample is None or at.until - sample.at > SAMPLE_FRESH_S:
         return None
     return sample.activity
+
+
+def _percentages(activity: Activity | None) -> Activity | None:
+    if activity is None:
+        return None
+    return Activity(
+        busy=activity.busy,
+        cpu_percent=round(activity.cpu_percent),
+        gpu_percent=None if activity.gpu_percent is None else round(activity.gpu_percent),
+    )
 
 
 def _about_silence(view: BuildView, activity: Activity | None) -> Activity | None:

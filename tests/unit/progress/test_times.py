@@ -4,6 +4,8 @@ import math
 from functools import reduce
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trt_agent_tools.model.events import (
     Heartbeat,
@@ -130,22 +132,46 @@ def test_an_old_sample_says_nothing_about_now(facts: BuildFacts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "gpu_s", "expected"),
+    ("state", "gpu_s", "quiet_s", "expected"),
     [
-        (State.QUEUED, None, 2000),
-        (State.STARTING, 0.1, 1000),
-        (State.BUILDING, 3.2, 1500),
-        (State.BUILDING, 30.0, 15_000),
-        (State.BUILDING, 1e7, 60_000),
-        (State.CANCELLING, 1e7, 1000),
-        (State.SUCCEEDED, 5.0, None),
-        (State.FAILED, 5.0, None),
-        (State.CANCELLED, 5.0, None),
-        (State.LOST, 5.0, None),
+        (State.QUEUED, None, None, 120_000),
+        (State.STARTING, 0.1, None, 2000),
+        (State.BUILDING, 3.2, 0.1, 3000),
+        (State.BUILDING, 3.2, 3.0, 5000),
+        (State.BUILDING, 30.0, 0.0, 30_000),
+        (State.BUILDING, 30.0, 29.0, 45_000),
+        (State.BUILDING, 1e7, 0.0, 120_000),
+        (State.BUILDING, 1e7, 1e6, 180_000),
+        (State.CANCELLING, 1e7, 1e6, 1000),
+        (State.SUCCEEDED, 5.0, None, None),
+        (State.FAILED, 5.0, None, None),
+        (State.CANCELLED, 5.0, None, None),
+        (State.LOST, 5.0, None, None),
     ],
 )
-def test_looks_grow_rarer_as_a_build_runs_and_stop_at_its_end(
-    state: State, gpu_s: float | None, expected: int | None
+def test_looks_grow_rarer_as_a_build_runs_rarest_in_a_silent_step_and_stop_at_its_end(
+    state: State, gpu_s: float | None, quiet_s: float | None, expected: int | None
 ) -> None:
-    spans = Spans(until=1e7, elapsed_s=1e7, queue_s=0.0, gpu_s=gpu_s, quiet_s=None)
+    spans = Spans(until=1e7, elapsed_s=1e7, queue_s=0.0, gpu_s=gpu_s, quiet_s=quiet_s)
     assert poll_after_ms(state, spans) == expected
+
+
+@given(
+    quiet=st.lists(st.floats(0.0, 600.0), min_size=1, max_size=20),
+    queue_s=st.floats(0.0, 60.0),
+    call_s=st.floats(0.0, 1.0),
+)
+def test_who_follows_it_needs_twelve_calls_for_a_build_of_ten_minutes(
+    quiet: list[float], queue_s: float, call_s: float
+) -> None:
+    ends_at, at, calls = 600.0, 0.0, 1
+    while at < ends_at:
+        quiet_s = min(quiet[calls % len(quiet)], at)
+        spans = Spans(
+            until=at + queue_s, elapsed_s=at + queue_s, queue_s=queue_s, gpu_s=at, quiet_s=quiet_s
+        )
+        wait_ms = poll_after_ms(State.BUILDING, spans)
+        assert wait_ms is not None
+        at += wait_ms / 1000 + call_s
+        calls += 1
+    assert calls <= 12
