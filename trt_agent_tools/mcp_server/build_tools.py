@@ -203,7 +203,9 @@ def build_tools(service_of: ServiceOf) -> list[StrictTool]:
 
     return [
         strict_tool(start_build, title="Start a build", annotations=ADDS),
-        strict_tool(get_progress, title="Progress of a build", annotations=READS),
+        strict_tool(
+            get_progress, title="Progress of a build", annotations=READS, whole_output=True
+        ),
         strict_tool(
             cancel_build,
             title="Cancel a build",

@@ -16,6 +16,7 @@ from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnno
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trt_agent_tools.mcp_server.schemas import compact, outline
+from trt_agent_tools.model.error_guide import GUIDES
 from trt_agent_tools.model.errors import ErrorCode, ErrorInfo, Refusal
 from trt_agent_tools.model.untrusted import one_line
 
@@ -23,7 +24,7 @@ _SHOWN = 5
 
 
 class StrictTool(Tool):
-    """A tool whose refusals carry `{"error": {code, message, hint, details}}`."""
+    """A tool whose refusals carry `{"error": {code, message, hint, details, retry}}`."""
 
     async def run(
         self,
@@ -47,9 +48,16 @@ class StrictTool(Tool):
 
 
 def strict_tool(
-    function: Callable[..., Any], *, title: str, annotations: ToolAnnotations
+    function: Callable[..., Any],
+    *,
+    title: str,
+    annotations: ToolAnnotations,
+    whole_output: bool = False,
 ) -> StrictTool:
-    """Return `function` as a tool that refuses unknown arguments and wrong types."""
+    """Return `function` as a tool that refuses unknown arguments and wrong types.
+
+    The tool's output schema tells what is always there, with `whole_output` what may be absent too.
+    """
     made = Tool.from_function(function, title=title, annotations=annotations)
     metadata = made.fn_metadata
     # The SDK makes the arguments' model from the signature, while it runs: so is this one.
@@ -59,7 +67,7 @@ def strict_tool(
         {"model_config": ConfigDict(extra="forbid", strict=True), "__module__": __name__},
     )
     if metadata.output_schema:
-        metadata.output_schema = outline(metadata.output_schema)
+        metadata.output_schema = outline(metadata.output_schema, required_only=not whole_output)
     return StrictTool(
         fn=function,
         name=made.name,
@@ -76,11 +84,10 @@ def strict_tool(
 def refused(info: ErrorInfo) -> CallToolResult:
     """Return a refusal as the result of a tool call."""
     text = f"{info.code.value}: {info.message}." + (f" {info.hint}" if info.hint else "")
-    details = asdict(info)
-    details["code"] = info.code.value
+    told = {"code": info.code.value, "retry": GUIDES[info.code].retry.value}
     return CallToolResult(
         content=[TextContent(type="text", text=text)],
-        structured_content={"error": details},
+        structured_content={"error": asdict(info) | told},
         is_error=True,
     )
 

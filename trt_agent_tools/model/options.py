@@ -7,7 +7,14 @@ the value, is found out on the library by reading the option back.
 import re
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|KiB|MB|MiB|GB|GiB)?", re.IGNORECASE | re.ASCII)
 _UNIT_BYTES = {
@@ -84,24 +91,30 @@ class BuildOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     builder_optimization_level: int | None = Field(None, ge=0, description="0 fastest to 5 best.")
-    max_aux_streams: int | None = Field(None, ge=0)
-    avg_timing_iterations: int | None = Field(None, ge=1)
-    max_num_tactics: int | None = Field(None, ge=-1)
-    tiling_optimization_level: Name | None = None
-    l2_limit_for_tiling: Bytes | None = None
-    profiling_verbosity: Name | None = None
-    hardware_compatibility_level: Name | None = None
-    runtime_platform: Name | None = None
-    engine_capability: Name | None = None
-    default_device_type: Name | None = None
-    DLA_core: int | None = Field(None, ge=0)
+    max_aux_streams: int | None = Field(None, ge=0, description="Beside the main stream.")
+    avg_timing_iterations: int | None = Field(None, ge=1, description="Runs per timed tactic.")
+    max_num_tactics: int | None = Field(
+        None, ge=-1, description="Per layer; -1: the library's choice."
+    )
+    tiling_optimization_level: Name | None = Field(None, description="NONE, FAST, MODERATE, FULL.")
+    l2_limit_for_tiling: Bytes | None = Field(None, description='Size, such as "2MiB".')
+    profiling_verbosity: Name | None = Field(
+        None, description="LAYER_NAMES_ONLY, DETAILED or NONE."
+    )
+    hardware_compatibility_level: Name | None = Field(None, description="Such as AMPERE_PLUS.")
+    runtime_platform: Name | None = Field(None, description="Such as SAME_AS_BUILD.")
+    engine_capability: Name | None = Field(None, description="Such as STANDARD.")
+    default_device_type: Name | None = Field(None, description="GPU or DLA.")
+    DLA_core: int | None = Field(None, ge=0, description="Which DLA.")
     memory_pool_limits: dict[Name, Bytes] = Field(
         default_factory=dict, description='Such as {"WORKSPACE": "4GiB"}.'
     )
-    tactic_sources: list[Name] | None = None
-    preview_features: list[Name] = Field(default_factory=list, max_length=64)
+    tactic_sources: list[Name] | None = Field(None, description="TacticSource names.")
+    preview_features: list[Name] = Field(
+        default_factory=list, max_length=64, description="PreviewFeature names."
+    )
     compute_capabilities: list[Name] = Field(
-        default_factory=list, max_length=64, description='TensorRT-RTX only, such as ["SM89"].'
+        default_factory=list, max_length=64, description='Such as ["SM89"]; TensorRT-RTX only.'
     )
     flags: list[Name] = Field(
         default_factory=list, max_length=64, description='BuilderFlag names, such as ["TF32"].'
@@ -115,18 +128,20 @@ class BuildOptions(BaseModel):
     parser_flags: list[Name] = Field(
         default_factory=list, max_length=16, description="OnnxParserFlag names."
     )
-    profiles: list[Profile] = Field(
+    profiles: Annotated[
+        list[Profile], WithJsonSchema({"type": ["object", "array"]}, mode="validation")
+    ] = Field(
         default_factory=list,
         max_length=64,
-        description='Optimization profiles: [{"input": {"min": [1,8], "opt": [4,8], "max": [8,8]}}].',
+        description='One {"input": {"min": [1,8], "opt": [4,8], "max": [8,8]}}, or a list of them.',
     )
     timing_cache: str | None = Field(
-        None, min_length=1, max_length=4096, description="Timing cache file, classic TensorRT only."
+        None, min_length=1, max_length=4096, description="File; classic TensorRT only."
     )
     plugins: list[str] = Field(
         default_factory=list,
         max_length=64,
-        description="Plugin libraries; only those that the operator allows.",
+        description="Files that the operator allows.",
     )
     overwrite: bool = Field(False, description="Replace an engine that is already there.")
 
