@@ -4,8 +4,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trt_agent_tools.model.errors import ErrorInfo
+from trt_agent_tools.model.error_guide import GuidedError
+from trt_agent_tools.model.inspection import InspectRequest
 from trt_agent_tools.model.request import FrontEnd, StartRequest
+from trt_agent_tools.model.trace import traceparent_or_none
 
 API_PROTOCOL = 1
 """Rises when a front end of before no longer understands the supervisor, or the other way round."""
@@ -22,6 +24,21 @@ class StartBody(_Body):
     """A build to start. Over the Unix socket `front_end` says what its operator allows."""
 
     request: StartRequest
+    front_end: FrontEnd | None = None
+
+    def in_trace(self, header: str | None) -> "StartBody":
+        """Return this with the trace that the header `traceparent` names, unless it names one itself."""
+        traceparent = traceparent_or_none(header)
+        if traceparent is None or self.request.traceparent is not None:
+            return self
+        request = self.request.model_copy(update={"traceparent": traceparent})
+        return self.model_copy(update={"request": request})
+
+
+class InspectBody(_Body):
+    """A model to look at; for `front_end` see `StartBody`."""
+
+    request: InspectRequest
     front_end: FrontEnd | None = None
 
 
@@ -73,4 +90,4 @@ class ErrorAnswer(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    error: ErrorInfo
+    error: GuidedError
