@@ -1,17 +1,20 @@
 """What the tools have in common: how they answer, how they refuse, what they say of themselves."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from trt_agent_tools.model.errors import ErrorCode, Refusal
-from trt_agent_tools.model.snapshot import Snapshot
+from trt_agent_tools.model.snapshot import BuildLog, Snapshot
 
 ADDS = ToolAnnotations(
     read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
 )
 READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+
+BuildId = Annotated[str, Field(min_length=1, max_length=64, description="From start_build.")]
+"""An argument that several tools take."""
 
 
 def check_name(policy: str | None) -> None:
@@ -42,6 +45,14 @@ def invalid(error: ValidationError) -> Refusal:
 def answer(snapshot: Snapshot) -> CallToolResult:
     """Return a snapshot as a tool's answer: its one line as text, itself as structure."""
     return result(snapshot, snapshot.summary)
+
+
+def log_text(log: BuildLog) -> str:
+    """Return a log as text whose first line says that the rest is not to be trusted."""
+    lines = [
+        f"[{line.severity.value}] {line.text}" if line.severity else line.text for line in log.lines
+    ]
+    return "\n".join([f"untrusted log of {log.build_id}, {len(lines)} lines:", *lines])
 
 
 def result(model: BaseModel, text: str) -> CallToolResult:
