@@ -54,6 +54,9 @@ async def agent_of(
         yield Agent(client)
 
 
-def played(root: Path, name: str = "silent_step", **settings: object) -> dict[str, object]:
+def played(
+    root: Path, *, speed: float = 1.0, actions: list[dict[str, object]] | None = None
+) -> dict[str, object]:
     """Write a recording into the root and return the arguments that start it."""
-    return {"model": recording(root, name, **settings).model, "backend": "replay"}  # type: ignore[arg-type]
+    request = recording(root, speed=speed, actions=actions or [])
+    return {"model": request.model, "backend": "replay"}
