@@ -138,7 +138,7 @@ async def test_an_answer_above_the_ceiling_is_refused_and_tells_it(
     async with held(root, tmp_path / "state", asks=True) as (agent, task):
         asking = await until(agent, task.task_id, lambda seen: seen.status == "input_required")
         (key,) = asking.input_requests
-        answer = {"action": "accept", "content": {"seconds": 1e9}}
+        answer = {"action": "accept", "content": {"seconds": 1e6}}
         with pytest.raises(MCPError, match="at most") as caught:
             await update_task(agent.client, task.task_id, {key: answer})
         assert caught.value.error.data["code"] == "above_ceiling"

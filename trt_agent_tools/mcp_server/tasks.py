@@ -12,10 +12,7 @@ from typing import Any, Literal
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.extension import Extension, MethodBinding
 from mcp.server.mcpserver.server import require_client_extension
-from mcp.shared.exceptions import MCPError
 from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
     ElicitResult,
@@ -27,8 +24,8 @@ from pydantic import BaseModel, Field
 
 from trt_agent_tools.mcp_server.access import RequestContext, ServiceOf
 from trt_agent_tools.mcp_server.answers import answer
+from trt_agent_tools.mcp_server.protocol_errors import refusals_told
 from trt_agent_tools.mcp_server.questions import Question, open_questions
-from trt_agent_tools.model.errors import ErrorCode, Refusal
 from trt_agent_tools.model.service import BuildService
 from trt_agent_tools.model.snapshot import Detail, Snapshot
 from trt_agent_tools.model.states import State
@@ -143,10 +140,8 @@ class Tasks(Extension):
         self, ctx: RequestContext, call: Callable[[BuildService], Awaitable[Snapshot]]
     ) -> Snapshot:
         require_client_extension(ctx, IDENTIFIER)
-        try:
+        with refusals_told():
             return await call(self._service_of(ctx))
-        except Refusal as refusal:
-            raise _refused(refusal) from refusal
 
     def _task(self, snapshot: Snapshot, ctx: RequestContext) -> Task:
         created = snapshot.created_at or ""
@@ -194,14 +189,3 @@ def _after(created_at: str, elapsed_s: float) -> str:
     """Return when a build was last different: it changes with time until its end."""
     then = datetime.fromisoformat(created_at) + timedelta(seconds=elapsed_s)
     return then.isoformat(timespec="milliseconds")
-
-
-def _refused(refusal: Refusal) -> MCPError:
-    """Return a refusal as the protocol's error."""
-    info = refusal.info
-    internal = info.code in {ErrorCode.SUPERVISOR_GONE, ErrorCode.JOURNAL_UNAVAILABLE}
-    return MCPError(
-        INTERNAL_ERROR if internal else INVALID_PARAMS,
-        f"{info.message}. {info.hint}",
-        {"code": info.code.value, "hint": info.hint, "details": info.details},
-    )

@@ -40,7 +40,7 @@ def settle_artefact(order: BuildOrder) -> Artefact | None:
     partial_engine, partial_manifest = Path(order.partial_engine), Path(order.partial_manifest)
     try:
         for candidate in (partial_manifest, manifest):
-            written = _of_this_build(candidate, order.build_id)
+            written = read_manifest(candidate, order.build_id)
             if written and is_unchanged(output, written.engine):
                 if candidate == partial_manifest:
                     partial_manifest.replace(manifest)
@@ -56,15 +56,22 @@ def settle_artefact(order: BuildOrder) -> Artefact | None:
     return None
 
 
-def _of_this_build(path: Path, build_id: str) -> Manifest | None:
+def read_manifest(
+    path: Path, build_id: str, *, at_most: int = _MAX_MANIFEST_BYTES
+) -> Manifest | None:
+    """Return the manifest at `path`; None if it is not there, not valid, another build's or too large.
+
+    Raises:
+        OSError: it is there and cannot be read.
+    """
     try:
         # Whoever writes to the folder may have put anything there: what blocks, or has no end.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_MANIFEST_BYTES:
+            if not stat.S_ISREG(status.st_mode) or status.st_size > at_most:
                 return None
-            manifest = Manifest.model_validate_json(file.read(_MAX_MANIFEST_BYTES))
+            manifest = Manifest.model_validate_json(file.read(at_most))
     except (FileNotFoundError, ValidationError):
         return None
     return manifest if manifest.build_id == build_id else None

@@ -1,5 +1,6 @@
-"""Reads the end of a build's log for a reader who must not trust it."""
+"""Reads the end of what a build wrote, its log and its events, for a reader who must not trust it."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from trt_agent_tools.model.events import Severity
@@ -8,7 +9,40 @@ from trt_agent_tools.model.snapshot import BuildLog, LogEntry
 from trt_agent_tools.model.untrusted import one_line
 
 _READ_BYTES = 2 * 1024 * 1024
-"""Only so much of the end is read, whatever the log's size."""
+"""Only so much of the end is read, whatever the file's size."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileEnd:
+    """The last lines of a file; not `is_whole` if there are so many that the first were not read."""
+
+    lines: list[str]
+    is_whole: bool
+
+    def left_out(self, matching: int, tail: int) -> int:
+        """Return how many of the `matching` lines come before the last `tail`; -1 if nobody counted."""
+        return max(0, matching - tail) if self.is_whole else -1
+
+
+def read_end(path: Path) -> FileEnd:
+    """Return the last lines of a file, none if it is not there.
+
+    Raises:
+        OSError: it is there and cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _READ_BYTES))
+            data = file.read(_READ_BYTES)
+    except FileNotFoundError:
+        return FileEnd([], is_whole=True)
+    lines = data.decode("utf-8", "replace").splitlines()
+    is_whole = size <= _READ_BYTES
+    if not is_whole and len(lines) > 1:
+        # The first is the rest of one.
+        lines = lines[1:]
+    return FileEnd(lines, is_whole)
 
 
 def read_log(path: Path, build_id: str, *, tail: int, min_severity: Severity | None) -> BuildLog:
@@ -17,20 +51,11 @@ def read_log(path: Path, build_id: str, *, tail: int, min_severity: Severity | N
     Raises:
         OSError: the log is there and cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - _READ_BYTES))
-            data = file.read(_READ_BYTES)
-    except FileNotFoundError:
-        return BuildLog(build_id=build_id, lines=[])
-    lines = data.decode("utf-8", "replace").splitlines()
-    if size > _READ_BYTES and len(lines) > 1:
-        lines = lines[1:]
+    end = read_end(path)
     entries = [
         LogEntry(text=text, severity=severity)
-        for severity, text in map(split_line, map(one_line, lines))
+        for severity, text in map(split_line, map(one_line, end.lines))
         if text and (min_severity is None or at_least(severity, min_severity))
     ]
-    left_out = -1 if size > _READ_BYTES else max(0, len(entries) - tail)
+    left_out = end.left_out(len(entries), tail)
     return BuildLog(build_id=build_id, lines=entries[-tail:], left_out=left_out)
