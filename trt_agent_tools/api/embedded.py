@@ -9,6 +9,10 @@ from trt_agent_tools.model.errors import ErrorCode, Refusal
 from trt_agent_tools.model.service import BuildService
 from trt_agent_tools.supervisor.config import SupervisorConfig
 from trt_agent_tools.supervisor.service import Supervisor
+from trt_agent_tools.telemetry.turn_on import Telemetry
+
+FLUSH_S = 0.5
+"""The last traces get so long: MCP clients kill a server two seconds after its stdin's end."""
 
 
 @asynccontextmanager
@@ -19,7 +23,8 @@ async def embedded(config: SupervisorConfig) -> AsyncIterator[BuildService]:
         Refusal: another process is (`SUPERVISOR_RUNNING`), the state folder cannot be used
             (`JOURNAL_UNAVAILABLE`), or the policy is not valid.
     """
-    supervisor = Supervisor(config)
+    telemetry = Telemetry(metrics=False)
+    supervisor = Supervisor(config, telemetry.observers)
     lock = FolderLock(config.state_dir / LOCK)
     try:
         make_private(config.state_dir)
@@ -42,3 +47,4 @@ async def embedded(config: SupervisorConfig) -> AsyncIterator[BuildService]:
             yield service
     finally:
         lock.release()
+        await telemetry.aclose(FLUSH_S)

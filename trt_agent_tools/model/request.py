@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
 from trt_agent_tools.model.options import BuildOptions
+from trt_agent_tools.model.trace import TraceParent
 
 MAX_WAIT_S = 45.0
 """The longest wait in one call: agent hosts drop calls after 60 s and more (some after 5 s)."""
@@ -46,6 +47,11 @@ class StartRequest(BaseModel):
     session_id: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     label: Label | None = None
     idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    traceparent: TraceParent | None = None
+
+    def asks_the_same(self, other: "StartRequest") -> bool:
+        """Whether `other` is this request again: a repeated call is another span, for the same build."""
+        return self == other.model_copy(update={"traceparent": self.traceparent})
 
 
 def _absolute(path: str) -> str:
@@ -121,6 +127,26 @@ class ProbeOrder(BaseModel):
     backend: Literal["tensorrt", "tensorrt_rtx", "replay"]
 
 
+class InspectOrder(BaseModel):
+    """The first line of a worker that looks at a model, tells what it found, and ends.
+
+    Every path is absolute and already judged. What takes longer than `time_limit_s` from the worker's
+    start, and can be left out, is left out.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    type: Literal["inspect"] = "inspect"
+    protocol: int
+    backend: Literal["tensorrt", "tensorrt_rtx"]
+    model: Path
+    roots: list[Path]
+    plugins: list[Path] = Field(default_factory=list)
+    model_identity: tuple[int, int] | None = None
+    memory_limit_bytes: int | None = None
+    time_limit_s: float
+
+
 class CancelOrder(BaseModel):
     """A later line: end the build at the next callback or between two of the worker's own phases."""
 
@@ -130,6 +156,10 @@ class CancelOrder(BaseModel):
     reason: str
 
 
-FirstOrder = Annotated[BuildOrder | ProbeOrder, Field(discriminator="type")]
-FIRST_ORDER: TypeAdapter[BuildOrder | ProbeOrder] = TypeAdapter(FirstOrder)
+FirstOrder = BuildOrder | ProbeOrder | InspectOrder
+"""What a worker may be started for."""
+
+FIRST_ORDER: TypeAdapter[FirstOrder] = TypeAdapter(
+    Annotated[FirstOrder, Field(discriminator="type")]
+)
 """Validates the first line that a worker reads."""

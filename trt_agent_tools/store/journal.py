@@ -100,6 +100,16 @@ class Journal:
         if records:
             await self._writer.submit(partial(_store, records=records)).wait(ANSWER_S)
 
+    async def probe(self) -> None:
+        """Write something that changes nothing, to see whether the disk takes it.
+
+        Raises:
+            JournalError: it does not.
+        """
+        if self._is_closed:
+            raise JournalError(f"the journal {self._path} is closed")
+        await self._writer.submit(_touch).wait(ANSWER_S)
+
     def write_soon(self, record: Progressed) -> None:
         """Store `record` within about a second and return at once; a newer one of its build beats it.
 
@@ -252,6 +262,12 @@ class Journal:
             checked = False
         path = str(self._path)
         self._health = Health(True, None, path, 0, builds, unfinished, oldest, checked)
+
+
+def _touch(connection: sqlite3.Connection) -> None:
+    """Set the schema's version to what it is: a page is written, and nothing else changes."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    connection.execute(f"PRAGMA user_version = {int(version)}")
 
 
 def _store(connection: sqlite3.Connection, records: tuple[Record, ...]) -> None:

@@ -51,7 +51,7 @@ class Archive:
             raise _unreadable(error) from error
         if stored is None:
             return None
-        if StartRequest.model_validate_json(stored.request) != request:
+        if not StartRequest.model_validate_json(stored.request).asks_the_same(request):
             raise other_request(stored.build_id)
         return _shown(stored, Detail.TREE)
 

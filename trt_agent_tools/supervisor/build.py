@@ -26,6 +26,7 @@ from trt_agent_tools.policy.policy import Escalation, Policy
 from trt_agent_tools.progress.reducer import fold
 from trt_agent_tools.progress.render import snapshot
 from trt_agent_tools.progress.view import BuildFacts, BuildView
+from trt_agent_tools.supervisor.observer import Observers
 from trt_agent_tools.supervisor.sessions import OpenSession
 
 LOG_NAME = "build.log"
@@ -67,6 +68,7 @@ class Build:
         session: OpenSession,
         folder: Path,
         chronicle: Durably,
+        observers: Observers,
         clock: Callable[[], float] = anyio.current_time,
     ) -> None:
         self.facts = facts
@@ -77,6 +79,7 @@ class Build:
         self.folder = folder
         self.token = secrets.token_hex(16)
         self._chronicle = chronicle
+        self._observers = observers
         self._turn = anyio.Lock()
         self._unwritten = False
         self.view = BuildView()
@@ -91,6 +94,7 @@ class Build:
         self.hurried = anyio.Event()
         self.cancelling = anyio.Event()
         self.ended = anyio.Event()
+        self.outlives_kill = False
         self._clock = clock
         self._changed = anyio.Event()
 
@@ -199,6 +203,7 @@ class Build:
                     self._unwritten = True
                     self.record(Noted(self.now(), f"Not all of this is in the journal: {problem}"))
                 self.record(event)
+                self._observers.told(self, event)
 
     def ask_to_end(self, request: CancelRequest) -> None:
         """Ask for the end. The first reason stays; asking at once hurries a ladder under way."""

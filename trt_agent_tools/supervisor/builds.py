@@ -50,7 +50,7 @@ class Builds:
         """
         key = request.idempotency_key
         build = self._keys.get((owner, key)) if key else None
-        if build is not None and build.request != request:
+        if build is not None and not build.request.asks_the_same(request):
             raise other_request(build.facts.build_id)
         return build
 
@@ -64,12 +64,7 @@ class Builds:
         files = {str(admitted.output), str(admitted.manifest)}
         for other in live:
             if files & {other.order.output, other.order.manifest}:
-                raise Refusal(
-                    ErrorCode.OUTPUT_BUSY,
-                    f"build {other.facts.build_id} writes to {one_line(admitted.output.name)}",
-                    "Wait for it, cancel it, or give another output.",
-                    {"build_id": other.facts.build_id},
-                )
+                raise _busy(admitted, other if other.session.owner == session.owner else None)
         waiting = [b for b in live if b.session is session and b.view.state is State.QUEUED]
         if len(waiting) >= session.queued_builds or len(live) >= MAX_LIVE:
             raise Refusal(
@@ -96,3 +91,20 @@ class Builds:
         ended = [build for build in self._builds.values() if build.has_ended]
         for build in ended[: max(0, len(ended) - MAX_REMEMBERED)]:
             self.remove(build)
+
+
+def _busy(admitted: Admitted, other: Build | None) -> Refusal:
+    """Return the refusal of an output that is written to; a build of another owner is not named."""
+    name = one_line(admitted.output.name)
+    if other is None:
+        return Refusal(
+            ErrorCode.OUTPUT_BUSY,
+            f"another build writes to {name}",
+            "Give another output, or wait.",
+        )
+    return Refusal(
+        ErrorCode.OUTPUT_BUSY,
+        f"build {other.facts.build_id} writes to {name}",
+        "Wait for it, cancel it, or give another output.",
+        {"build_id": other.facts.build_id},
+    )

@@ -4,6 +4,7 @@ import json
 import logging
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import asdict
 
 import anyio
@@ -55,6 +56,17 @@ class Chronicle:
         self._owner = this_process().model_dump_json()
         self._owed: deque[Record] = deque(maxlen=MAX_OWED)
         self._problem = ""
+        self._failing = False
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the journal could not be written when that was last tried."""
+        return self._failing
+
+    @property
+    def records_owed(self) -> int:
+        """How many records wait for the journal to be written again."""
+        return len(self._owed)
 
     async def accept(self, build: Build) -> None:
         """Write that a build is accepted.
@@ -118,13 +130,17 @@ class Chronicle:
         while True:
             await anyio.sleep(CATCH_UP_S)
             await self.catch_up()
+            if self._failing and not self._owed:
+                # A server that is not ready is sent nothing to write: it finds out by itself when it is.
+                with suppress(JournalError):
+                    await self._write()
 
     async def catch_up(self) -> None:
         """Write what is owed, in its order, until the journal fails again."""
         while self._owed:
             record = self._owed[0]
             try:
-                await self._journal.write(record)
+                await self._write(record)
             except RecordRefusedError as error:
                 _log.error("%s", error)
             except JournalError as error:
@@ -147,13 +163,26 @@ class Chronicle:
             )
         )
 
+    async def _write(self, *records: Record) -> None:
+        """Write records; without any only see whether that is possible.
+
+        Raises:
+            JournalError: they cannot be written; a `RecordRefusedError` says nothing of the journal.
+        """
+        try:
+            await (self._journal.write(*records) if records else self._journal.probe())
+        except JournalError as error:
+            self._failing = not isinstance(error, RecordRefusedError)
+            raise
+        self._failing = False
+
     async def _write_or_owe(self, build: Build, record: Record) -> str | None:
         """Return what is wrong if the record is not written yet."""
         # While something is owed the rest queues behind it: a journal that hangs is waited for once, and
         # keeps the order in which things happened.
         if not self._owed:
             try:
-                await self._journal.write(record)
+                await self._write(record)
             except RecordRefusedError as error:
                 _log.error("build %s: %s", build.facts.build_id, error)
                 return str(error)
@@ -167,7 +196,7 @@ class Chronicle:
 
     async def _or_refuse(self, *records: Record) -> None:
         try:
-            await self._journal.write(*records)
+            await self._write(*records)
         except JournalError as error:
             raise Refusal(
                 ErrorCode.JOURNAL_UNAVAILABLE,

@@ -76,6 +76,11 @@ class DevicePool:
         self._turn = anyio.Lock()
         self._returned = anyio.Event()
 
+    @property
+    def free(self) -> int:
+        """How many devices nobody here holds."""
+        return len(self._free)
+
     async def lease(self) -> Device:
         """Wait for a free device and take it."""
         async with self._turn:

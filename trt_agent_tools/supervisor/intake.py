@@ -11,6 +11,8 @@ from trt_agent_tools.progress.view import BuildFacts
 from trt_agent_tools.supervisor.admission import Admitted
 from trt_agent_tools.supervisor.build import Build, Durably
 from trt_agent_tools.supervisor.config import SupervisorConfig
+from trt_agent_tools.supervisor.documents import RECORD_NAME
+from trt_agent_tools.supervisor.observer import Observers
 from trt_agent_tools.supervisor.sessions import OpenSession
 
 HARD_MEMORY = 1.25
@@ -24,6 +26,7 @@ def make_build(
     session: OpenSession,
     config: SupervisorConfig,
     chronicle: Durably,
+    observers: Observers,
 ) -> Build:
     """Return the build, accepted now, with a folder of its own under the state folder.
 
@@ -45,7 +48,7 @@ def make_build(
         partial_manifest=f"{hidden}.json.partial",
         roots=[str(root) for root in config.roots],
         options=admitted.options,
-        record=str(folder / "events.jsonl"),
+        record=str(folder / RECORD_NAME),
         policy=policy.name,
         label=request.label,
         memory_limit_bytes=_memory_limit(policy),
@@ -78,6 +81,7 @@ def make_build(
         session=session,
         folder=folder,
         chronicle=chronicle,
+        observers=observers,
     )
 
 

@@ -106,6 +106,7 @@ class Run:
 
     async def _outlast(self, worker: Worker) -> None:
         """Say that the end is not proven, and wait for it, however long that takes."""
+        self._build.outlives_kill = True
         await self._build.note(
             "A process of this build is still there after SIGKILL, stuck in the kernel or a driver. "
             "The build is not over, and its device stays out of service."

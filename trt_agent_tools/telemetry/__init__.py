@@ -1,0 +1,1 @@
+"""What a supervisor tells of its builds to monitoring: Prometheus metrics and OpenTelemetry traces."""
