@@ -20,20 +20,22 @@ def compact(schema: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def outline(schema: dict[str, Any], *, required_only: bool = False) -> dict[str, Any]:
+def outline(schema: dict[str, Any]) -> dict[str, Any]:
     """Return `schema` with its top-level properties and their types alone.
 
     An output is read, not written: its names say what they are, and their order of nesting is seen.
-    With `required_only` what may be absent is not told.
     """
     known = schema.get("$defs", {})
-    required = schema.get("required", [])
     properties = {
-        name: _outline(inner, known)
-        for name, inner in schema.get("properties", {}).items()
-        if name in required or not required_only
+        name: _outline(inner, known) for name, inner in schema.get("properties", {}).items()
     }
-    return {"type": "object", "properties": properties, "required": required}
+    return {"type": "object", "properties": properties, "required": schema.get("required", [])}
+
+
+def always_there(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the least of `schema`: the names of the properties that no answer lacks."""
+    required = schema.get("required", [])
+    return {"type": "object", "properties": {name: {} for name in required}, "required": required}
 
 
 def _outline(node: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:

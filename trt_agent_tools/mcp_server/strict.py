@@ -15,7 +15,7 @@ from mcp.server.mcpserver.tools.base import Tool
 from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from trt_agent_tools.mcp_server.schemas import compact, outline
+from trt_agent_tools.mcp_server.schemas import always_there, compact, outline
 from trt_agent_tools.model.error_guide import GUIDES
 from trt_agent_tools.model.errors import ErrorCode, ErrorInfo, Refusal
 from trt_agent_tools.model.untrusted import one_line
@@ -56,7 +56,8 @@ def strict_tool(
 ) -> StrictTool:
     """Return `function` as a tool that refuses unknown arguments and wrong types.
 
-    The tool's output schema tells what is always there, with `whole_output` what may be absent too.
+    The tool's output schema names what is always there; with `whole_output` what may be absent too,
+    with types.
     """
     made = Tool.from_function(function, title=title, annotations=annotations)
     metadata = made.fn_metadata
@@ -67,7 +68,7 @@ def strict_tool(
         {"model_config": ConfigDict(extra="forbid", strict=True), "__module__": __name__},
     )
     if metadata.output_schema:
-        metadata.output_schema = outline(metadata.output_schema, required_only=not whole_output)
+        metadata.output_schema = (outline if whole_output else always_there)(metadata.output_schema)
     return StrictTool(
         fn=function,
         name=made.name,

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
-from trt_agent_tools.mcp_server.schemas import compact, outline
+from trt_agent_tools.mcp_server.schemas import always_there, compact, outline
 from trt_agent_tools.model.options import BuildOptions
 from trt_agent_tools.model.request import StartRequest
 from trt_agent_tools.model.session import SessionRequest
@@ -124,9 +124,10 @@ def test_an_outline_keeps_every_property_and_no_reference(model: type[BaseModel]
     )
 
 
-def test_an_outline_of_what_is_required_leaves_out_what_may_be_absent() -> None:
-    small = outline(Snapshot.model_json_schema(), required_only=True)
-    assert set(small["properties"]) == set(small["required"])
+def test_what_is_always_there_leaves_out_what_may_be_absent() -> None:
+    full = Snapshot.model_json_schema()
+    small = always_there(full)
+    assert list(small["properties"]) == small["required"] == full["required"]
 
 
 def test_an_outline_tells_types() -> None:
