@@ -54,6 +54,9 @@ class Progress(_Part):
     basis: Basis
     fraction: float | None = Field(None, ge=0, le=1)
     eta_s: float | None = Field(None, ge=0)
+    eta_low_s: float | None = Field(None, ge=0, description="Most builds end no sooner.")
+    eta_high_s: float | None = Field(None, ge=0, description="Most builds end no later.")
+    builds: int | None = Field(None, description="How many past builds it rests on.")
 
 
 class Phase(_Part):
