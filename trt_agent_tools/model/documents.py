@@ -15,7 +15,7 @@ class Recording(_Part):
 
     build_id: str
     lines: list[str]
-    left_out: int = Field(0, description="How many lines came before these.")
+    left_out: int = Field(0, description="Lines before these; -1 if too many to count.")
     untrusted: bool = True
 
 

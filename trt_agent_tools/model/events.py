@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Literal
 
 from trt_agent_tools.model.errors import ErrorInfo, JsonScalar
+from trt_agent_tools.model.findings import Sidecar, TensorInfo, Weights
 
 PROTOCOL = 1
 """The version that `Hello` carries; a supervisor refuses any other."""
@@ -180,6 +181,74 @@ class EngineWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class Inspected:
+    """What was found in a model. Names are the model's, cleaned; sizes are bytes.
+
+    `bytes` counts the model and its sidecars. `operators` counts nodes by operator, most frequent first.
+    `sha256` is absent where it was not taken, `unsupported_operators` where it is not known; `notes` say
+    why, and what else a reader should know.
+    """
+
+    at: float
+    bytes: int
+    ir_version: int
+    opset: dict[str, int]
+    inputs: list[TensorInfo]
+    outputs: list[TensorInfo]
+    operators: dict[str, int]
+    weights: Weights
+    producer: str | None = None
+    sha256: str | None = None
+    unsupported_operators: list[str] | None = None
+    sidecars: list[Sidecar] = field(default_factory=list)
+    missing_sidecars: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    type: Literal["inspected"] = "inspected"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRead:
+    """What a model asks of the builder, as far as counting tells; told while it is parsed.
+
+    `operators` are the most frequent ones, 200 kinds at most, and `nodes` counts all. `weight_bytes` are
+    those of initializers, beside the model or in it. `profile_elements` are those of all inputs with a
+    profile at the shapes to optimise for. `optimization_level` is the one in effect.
+    """
+
+    at: float
+    nodes: int
+    operators: dict[str, int]
+    weight_bytes: int
+    profile_elements: int = 0
+    optimization_level: int | None = None
+    type: Literal["model_read"] = "model_read"
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file that a build reads, by its content. `path` is absolute."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputsDigested:
+    """The model and its sidecars were read to their ends. `sha256` is over all of them, as in `Inspected`.
+
+    `files` are 100 at most, the model first; `files_left_out` says how many more there are.
+    """
+
+    at: float
+    sha256: str
+    bytes: int
+    files: list[InputFile]
+    files_left_out: int = 0
+    type: Literal["inputs_digested"] = "inputs_digested"
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The build cannot go on."""
 
@@ -207,6 +276,9 @@ WorkerEvent = (
     | LogLine
     | OptionApplied
     | EngineWritten
+    | Inspected
+    | ModelRead
+    | InputsDigested
     | Failed
     | Goodbye
 )

@@ -2,12 +2,16 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from trt_agent_tools.model.findings import Sidecar, TensorInfo, Weights
 from trt_agent_tools.model.options import BuildOptions
 from trt_agent_tools.model.request import Backend, Path
 
 
 class InspectRequest(BaseModel):
-    """A model to look at, as `options` and `backend` would have it built."""
+    """A model to look at, as `options` and `backend` would have it built.
+
+    Of the options only `profiles` and `plugins` matter here; the others are judged by a build.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -16,50 +20,33 @@ class InspectRequest(BaseModel):
     backend: Backend = Backend.AUTO
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class TensorInfo(_Part):
-    """An input or output. A dimension is its size, or, where it is dynamic, its name ("?" without one)."""
-
-    name: str
-    dtype: str
-    shape: list[int | str] | None = Field(None, description="Absent: even its rank is not known.")
-
-
-class ProfileProposal(_Part):
+class ProfileProposal(BaseModel):
     """Shapes to start from for one dynamic input; whoever knows the use of the model corrects them."""
+
+    model_config = ConfigDict(frozen=True)
 
     min: list[int]
     opt: list[int]
     max: list[int]
 
 
-class Weights(_Part):
-    """The initializers: how many, and their size, inside the model's file or beside it."""
+class Inspection(BaseModel):
+    """A model as it lies on the disk. Names come from the model: untrusted text.
 
-    count: int
-    bytes: int
-    external_count: int = 0
+    `sha256` is over the model's file; where it has sidecars, over the digests of all of them, each in
+    hexadecimal on a line, the model's first (`sha256sum FILES | cut -c-64 | sha256sum`).
 
+    An input is dynamic by its shape. One whose values become shapes needs a profile too; only a build
+    finds those out. `unsupported_operators` says what is known not to work: an operator that is not in it
+    may still be refused for its opset, types or attributes.
+    """
 
-class Sidecar(_Part):
-    """A file of external data beside the model."""
-
-    path: str
-    bytes: int
-
-
-class Inspection(_Part):
-    """A model as it lies on the disk. Names come from the model: untrusted text."""
+    model_config = ConfigDict(frozen=True)
 
     model: str
     summary: str = Field(description="One line for a model or a person to read.")
-    bytes: int = Field(description="Of the model and its sidecars together.")
-    sha256: str | None = Field(
-        None, description="Over the model and its sidecars; absent when time ran out."
-    )
+    bytes: int = Field(description="Of the model and its sidecars.")
+    sha256: str | None = Field(None, description="Absent when time ran out.")
     backend: str
     ir_version: int
     opset: dict[str, int] = Field(description="Version by operator domain.")
@@ -73,10 +60,8 @@ class Inspection(_Part):
     proposed_profiles: dict[str, ProfileProposal] | None = Field(
         None, description="For options.profiles: a place to start from."
     )
-    operators: dict[str, int] = Field(description="Count by type, most frequent first.")
-    unsupported_operators: list[str] | None = Field(
-        None, description="Those that the backend says it does not take; absent: not known."
-    )
+    operators: dict[str, int] = Field(description="Count by type.")
+    unsupported_operators: list[str] | None = Field(None, description="Absent: not known.")
     weights: Weights
     sidecars: list[Sidecar] = Field(default_factory=list)
     missing_sidecars: list[str] = Field(default_factory=list)

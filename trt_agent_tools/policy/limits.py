@@ -165,7 +165,9 @@ def parse_extension(value: object) -> float:
             ErrorCode.INVALID_ARGUMENT, f"by: {error}", 'Give seconds or text such as "15m".'
         ) from error
     if seconds <= 0:
-        raise Refusal(ErrorCode.INVALID_ARGUMENT, "by: an extension is positive", 'Such as "15m".')
+        raise Refusal(
+            ErrorCode.INVALID_ARGUMENT, "by: an extension is positive", 'Give more, such as "15m".'
+        )
     return seconds
 
 

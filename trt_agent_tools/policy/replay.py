@@ -19,7 +19,9 @@ from trt_agent_tools.model.events import (
     Goodbye,
     Heartbeat,
     Hello,
+    InputsDigested,
     LogLine,
+    ModelRead,
     OptionApplied,
     Origin,
     Outcome,
@@ -244,6 +246,8 @@ _Line = (
     | LogLine
     | OptionApplied
     | EngineWritten
+    | ModelRead
+    | InputsDigested
     | Failed
     | Goodbye
 )

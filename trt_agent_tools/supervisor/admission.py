@@ -49,14 +49,14 @@ def admit(request: StartRequest, config: SupervisorConfig, devices: tuple[Device
         Refusal: the request cannot be carried out.
     """
     backend = choose_backend(request.backend, config, devices)
-    model, model_identity = _model(request.model, config.roots)
+    model, model_identity = judge_model(request.model, config.roots)
     named = model.with_suffix(".engine") if request.output is None else Path(request.output)
     output, manifest, folder_identity = _output(
         named, model, config.roots, overwrite=request.options.overwrite
     )
     options = request.options.model_copy(
         update={
-            "plugins": _plugins(request.options.plugins, config),
+            "plugins": judge_plugins(request.options.plugins, config),
             "timing_cache": _timing_cache(
                 request.options.timing_cache, config.roots, model, output, manifest
             ),
@@ -128,7 +128,12 @@ def _inside(path: Path, roots: tuple[Path, ...], what: str) -> Path:
     return named
 
 
-def _model(text: str, roots: tuple[Path, ...]) -> tuple[Path, tuple[int, int]]:
+def judge_model(text: str, roots: tuple[Path, ...]) -> tuple[Path, tuple[int, int]]:
+    """Return the model's path, absolute, and its device and inode. It is a file that may be read.
+
+    Raises:
+        Refusal: it is not, or leads outside the roots.
+    """
     path = _inside(Path(text), roots, "the model")
     shown = one_line(str(path))
     try:
@@ -232,8 +237,12 @@ def _not_writable(path: Path, why: str) -> Refusal:
     )
 
 
-def _plugins(asked: list[str], config: SupervisorConfig) -> list[str]:
-    """Return the plugin libraries as the operator allowed them, symbolic links followed."""
+def judge_plugins(asked: list[str], config: SupervisorConfig) -> list[str]:
+    """Return the plugin libraries as the operator allowed them, symbolic links followed.
+
+    Raises:
+        Refusal: one of them is not allowed.
+    """
     allowed = {path.resolve() for path in config.allowed_plugins}
     found: list[str] = []
     refused: list[str] = []

@@ -61,13 +61,13 @@ def verify(engine: Path) -> list[Checked]:
         raise Refusal(
             ErrorCode.INVALID_ARGUMENT,
             f"{beside} is no manifest of an engine",
-            "An engine is verified against the manifest that its build wrote beside it.",
+            "Put back the manifest that its build wrote beside it, or build the engine again.",
         ) from error
     except OSError as error:
         raise Refusal(
             ErrorCode.INVALID_ARGUMENT,
             f"it cannot be verified: {error}",
-            "An engine is verified against the manifest that its build wrote beside it.",
+            "Name an engine that can be read and has the manifest of its build beside it.",
         ) from error
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from trt_agent_tools.model.errors import ErrorCode, ErrorInfo
 from trt_agent_tools.model.events import PROTOCOL, Failed, Goodbye, Hello, Outcome, Ready
-from trt_agent_tools.model.request import BuildOrder, ProbeOrder
+from trt_agent_tools.model.request import BuildOrder, FirstOrder, InspectOrder, ProbeOrder
 from trt_agent_tools.model.untrusted import one_line
 from trt_agent_tools.worker.artefact import MOVING
 from trt_agent_tools.worker.channel import Channel
@@ -52,7 +52,7 @@ def main() -> int:
     if order.protocol != PROTOCOL:
         sys.stderr.write(f"this worker speaks protocol {PROTOCOL}, not {order.protocol}\n")
         return 2
-    limit_resources(order.memory_limit_bytes if isinstance(order, BuildOrder) else None)
+    limit_resources(None if isinstance(order, ProbeOrder) else order.memory_limit_bytes)
     leftovers = (
         [Path(order.partial_engine), Path(order.partial_manifest)]
         if isinstance(order, BuildOrder)
@@ -84,10 +84,14 @@ def main() -> int:
     os._exit(1 if outcome is Outcome.FAILED else 0)
 
 
-def _carry_out(order: BuildOrder | ProbeOrder, channel: Channel, stop: Stop) -> Outcome:
+def _carry_out(order: FirstOrder, channel: Channel, stop: Stop) -> Outcome:
     try:
         if isinstance(order, ProbeOrder):
             return _probe(order.backend, channel)
+        if isinstance(order, InspectOrder):
+            from trt_agent_tools.worker.inspect import inspect_model  # noqa: PLC0415  (likewise)
+
+            return inspect_model(order, channel)
         if order.backend == "replay":
             from trt_agent_tools.worker.replay import play  # noqa: PLC0415  (unused by real builds)
 

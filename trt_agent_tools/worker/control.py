@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from trt_agent_tools.model.request import FIRST_ORDER, BuildOrder, CancelOrder, ProbeOrder
+from trt_agent_tools.model.request import FIRST_ORDER, CancelOrder, FirstOrder
 from trt_agent_tools.worker.stop import Stop
 
 MAX_ORDER_BYTES = 4 * 1024 * 1024
@@ -24,7 +24,7 @@ class Control:
         self._descriptor = descriptor
         self._buffer = b""
 
-    def first_order(self) -> BuildOrder | ProbeOrder:
+    def first_order(self) -> FirstOrder:
         """Wait for the first line and return what it orders.
 
         Raises:

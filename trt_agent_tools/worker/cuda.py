@@ -117,4 +117,5 @@ class Gpu:
         raise BuildFault(
             ErrorCode.OUT_OF_MEMORY if code == _OUT_OF_MEMORY else ErrorCode.BUILDER_ERROR,
             f"{name} failed: {said} ({code})",
+            "Play it again when the GPU is free, or on another one.",
         )

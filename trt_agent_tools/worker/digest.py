@@ -3,6 +3,7 @@
 import hashlib
 import os
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +15,9 @@ CHUNK_BYTES = 4 * 1024 * 1024
 """Read at a time: large, because each chunk takes Python's lock once."""
 
 _NICE = 10
+
+_JUDGED_AFTER_S = 0.5
+"""After so long it is known how fast a file is read."""
 
 _Stamp = tuple[int, int, int, int]
 
@@ -38,6 +42,65 @@ def digest_file(path: Path) -> FileDigest:
     return FileDigest(path=str(path), bytes=size, sha256=sha256.hexdigest())
 
 
+def digest_together(files: list[Path], seconds: float) -> str | None:
+    """Return one SHA-256 over files, or None as soon as it is seen to take more than `seconds`.
+
+    Of one file it is the file's own. Of several it is that of their digests, each in hexadecimal on a
+    line, in the order of the files: what `sha256sum FILES | cut -c-64 | sha256sum` prints.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    began = time.monotonic()
+    total = sum(path.stat().st_size for path in files)
+    done = 0
+    digests = []
+    for path in files:
+        sha256 = hashlib.sha256()
+        with path.open("rb", buffering=0) as file:
+            while chunk := file.read(CHUNK_BYTES):
+                sha256.update(chunk)
+                done += len(chunk)
+                elapsed = time.monotonic() - began
+                if elapsed > seconds or (
+                    elapsed > _JUDGED_AFTER_S and elapsed * total > seconds * done
+                ):
+                    return None
+        digests.append(sha256.hexdigest())
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256("".join(f"{digest}\n" for digest in digests).encode()).hexdigest()
+
+
+class Originals:
+    """Files as they were when this was made: identity, size and time of change.
+
+    Raises:
+        BuildFault: a file is not there any more.
+    """
+
+    def __init__(self, files: list[Path]) -> None:
+        try:
+            self._before = {path: _stamp(path) for path in files}
+        except OSError as error:
+            raise _unreadable(error) from error
+
+    def check(self) -> None:
+        """Judge whether the files are still those.
+
+        Raises:
+            BuildFault: MODEL_CHANGED, one is not.
+        """
+        changed = [path.name for path, before in self._before.items() if _changed(path, before)]
+        if changed:
+            raise BuildFault(
+                ErrorCode.MODEL_CHANGED,
+                f"changed on disk while it was read: {', '.join(changed)}",
+                "Try again when nothing writes to it.",
+                {"files": changed},
+            )
+
+
 class InputDigests:
     """Digests files in a thread of its own while the build runs: hashing 1 GB takes a second or two.
 
@@ -49,10 +112,8 @@ class InputDigests:
     """
 
     def __init__(self, files: list[Path]) -> None:
-        try:
-            self._before = {path: _stamp(path) for path in files}
-        except OSError as error:
-            raise _unreadable(error) from error
+        self._files = files
+        self._originals = Originals(files)
         self._digests: list[FileDigest] = []
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="digests", daemon=True)
@@ -66,7 +127,7 @@ class InputDigests:
             nice = max(_NICE, os.getpriority(os.PRIO_PROCESS, this))
             os.setpriority(os.PRIO_PROCESS, this, nice)
         try:
-            for path in self._before:
+            for path in self._files:
                 self._digests.append(digest_file(path))
         except Exception as error:  # noqa: BLE001  (whatever it is, `wait` raises it in its own thread)
             self._error = error
@@ -82,14 +143,7 @@ class InputDigests:
             raise _unreadable(self._error) from self._error
         if self._error:
             raise self._error
-        changed = [path.name for path, before in self._before.items() if _changed(path, before)]
-        if changed:
-            raise BuildFault(
-                ErrorCode.MODEL_CHANGED,
-                f"changed on disk while it was built from: {', '.join(changed)}",
-                "Build again when nothing writes to it.",
-                {"files": changed},
-            )
+        self._originals.check()
         return self._digests
 
 

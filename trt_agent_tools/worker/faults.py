@@ -7,7 +7,7 @@ class BuildFault(Exception):  # noqa: N818  (not always an error of ours: often 
     """The build ends here, with an error for the reader."""
 
     def __init__(
-        self, code: ErrorCode, message: str, hint: str = "", details: Details | None = None
+        self, code: ErrorCode, message: str, hint: str, details: Details | None = None
     ) -> None:
         super().__init__(f"{code.value}: {message}")
         self.info = ErrorInfo(code, message, hint, details or {})

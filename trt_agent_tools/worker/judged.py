@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trt_agent_tools.model.errors import ErrorCode
-from trt_agent_tools.model.request import BuildOrder
+from trt_agent_tools.model.request import BuildOrder, InspectOrder
 from trt_agent_tools.worker.faults import BuildFault
 
 
-def check_model(order: BuildOrder) -> None:
+def check_model(order: BuildOrder | InspectOrder) -> None:
     """Refuse a model that leads elsewhere than it did. An order without identity is not checked.
 
     Raises:
@@ -42,7 +42,7 @@ def check_model(order: BuildOrder) -> None:
         )
 
 
-def check_inside(path: Path, order: BuildOrder) -> None:
+def check_inside(path: Path, order: BuildOrder | InspectOrder) -> None:
     """Refuse a path that leads out of the order's roots by now, whether or not something is there.
 
     Raises:

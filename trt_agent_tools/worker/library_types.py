@@ -206,8 +206,20 @@ class ComputeCapabilityConfig(Protocol):
         """Return the architecture at `index`."""
 
 
+class PluginCreator(Protocol):
+    """Makes the plugins of one name."""
+
+    @property
+    def name(self) -> str:
+        """The plugin's name: the operator that it stands for in a model."""
+
+
 class IPluginRegistry(Protocol):
     """The plugins that are known."""
+
+    @property
+    def all_creators(self) -> Sequence[PluginCreator]:
+        """What makes each plugin."""
 
     def load_library(self, plugin_path: str) -> object | None:
         """Load a plugin library. Return None if that fails."""
@@ -271,6 +283,9 @@ class OnnxParser(Protocol):
 
     def get_flag(self, flag: EnumMember) -> bool:
         """Whether a flag is on."""
+
+    def supports_operator(self, op_name: str) -> bool:
+        """Whether it reads this operator by itself, whatever the domain. Not in every version."""
 
 
 # Named here because inside `LibraryModule` the names mean its attributes.

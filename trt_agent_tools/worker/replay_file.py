@@ -16,7 +16,9 @@ from trt_agent_tools.model.events import (
     Goodbye,
     Heartbeat,
     Hello,
+    InputsDigested,
     LogLine,
+    ModelRead,
     OptionApplied,
     PhaseFinished,
     PhaseStarted,
@@ -37,6 +39,8 @@ PlayedEvent = (
     | LogLine
     | OptionApplied
     | EngineWritten
+    | ModelRead
+    | InputsDigested
     | Failed
 )
 """What is played. The worker says hello, goodbye and that it lives by itself."""
@@ -57,6 +61,9 @@ class Settings(BaseModel):
     actions: list[Action] = Field(default_factory=list, max_length=10_000)
 
 
+_FILE_HINT = (
+    "A replay plays a file of recorded events, one JSON object a line; docs/replay.md tells how."
+)
 _RecordedLine = Annotated[
     Settings | PlayedEvent | Hello | Heartbeat | Goodbye, Field(discriminator="type")
 ]
@@ -92,10 +99,14 @@ def read_recording(path: Path) -> Recording:
         data = read_bytes(path)
     except OSError as error:
         raise BuildFault(
-            ErrorCode.MODEL_UNREADABLE, f"{path.name} cannot be read: {error.strerror}"
+            ErrorCode.MODEL_UNREADABLE,
+            f"{path.name} cannot be read: {error.strerror}",
+            "Keep the event file in place until its build has ended.",
         ) from error
     except RecordingError as error:
-        raise BuildFault(ErrorCode.INVALID_MODEL, f"{path.name} {error.reason}") from error
+        raise BuildFault(
+            ErrorCode.INVALID_MODEL, f"{path.name} {error.reason}", _FILE_HINT
+        ) from error
     settings, events = parse_recording(data, path.name)
     digest = FileDigest(path=str(path), bytes=len(data), sha256=sha256(data).hexdigest())
     return Recording(settings, events, digest)
@@ -113,7 +124,7 @@ def parse_recording(data: bytes, name: str) -> tuple[Settings, list[PlayedEvent]
         raise BuildFault(
             ErrorCode.INVALID_MODEL,
             f"{one_line(name)} is no event file, line {error.line}: {error.reason}",
-            "A replay plays a file of recorded events, one JSON object a line; docs/replay.md tells how.",
+            _FILE_HINT,
             {"line": error.line},
         ) from error
 

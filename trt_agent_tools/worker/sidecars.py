@@ -1,61 +1,46 @@
 """Finds the files that an ONNX model keeps weights in, without loading a weight.
 
 The onnx library would load the whole graph, up to 2 GB, to answer this; so the protobuf is walked
-field by field over a memory map. Field numbers: onnx/onnx.proto3.
+field by field over a memory map.
 """
 
 import mmap
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from trt_agent_tools.model.errors import ErrorCode
 from trt_agent_tools.model.untrusted import MAX_NAME, one_line
 from trt_agent_tools.worker.faults import BuildFault
+from trt_agent_tools.worker.onnx_fields import TENSOR_EXTERNAL, TENSOR_LOCATION, TENSORS, WAYS
+from trt_agent_tools.worker.protobuf import (
+    BYTES,
+    MAX_BYTES,
+    MAX_DEPTH,
+    VARINT,
+    MalformedError,
+    fields,
+    varint,
+)
 
-_MODEL_GRAPH, _MODEL_FUNCTIONS = 7, 25
-_GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_SPARSE = 1, 5, 15
-_FUNCTION_NODE, _FUNCTION_ATTRIBUTE = 7, 11
-_NODE_ATTRIBUTE = 5
-_ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH, _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = 5, 6, 10, 11
-_ATTRIBUTE_SPARSE, _ATTRIBUTE_SPARSES = 22, 23
-_SPARSE_VALUES, _SPARSE_INDICES = 1, 2
-_TENSOR_EXTERNAL, _TENSOR_LOCATION = 13, 14
 _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 _EXTERNAL = 1
 
-_VARINT, _EIGHT_BYTES, _BYTES, _GROUP, _GROUP_END, _FOUR_BYTES = range(6)
-
-_MAX_DEPTH = 100
-"""The protobuf library's own limit: what is nested deeper the parser refuses."""
-_MAX_BYTES = 2**31 - 1
-"""The largest message that the protobuf library takes; of a larger file the parser says so."""
 _MAX_SIDECARS = 10_000
-_MAX_VARINT_BITS = 63
+_SEARCHED_BYTES = 64 * 1024
+"""A node up to this size is searched for what leads to external data before it is walked."""
 
 # The key under which a tensor says where its data is.
 _LOCATION_KEY = b"location"
 
-# Which fields of each message lead to a tensor, and to what message.
-_WAYS: dict[str, dict[int, str]] = {
-    "model": {_MODEL_GRAPH: "graph", _MODEL_FUNCTIONS: "function"},
-    "graph": {_GRAPH_NODE: "node", _GRAPH_INITIALIZER: "initializer", _GRAPH_SPARSE: "sparse"},
-    "function": {_FUNCTION_NODE: "node", _FUNCTION_ATTRIBUTE: "attribute"},
-    "node": {_NODE_ATTRIBUTE: "attribute"},
-    "attribute": {
-        _ATTRIBUTE_TENSOR: "tensor",
-        _ATTRIBUTE_TENSORS: "tensor",
-        _ATTRIBUTE_GRAPH: "graph",
-        _ATTRIBUTE_GRAPHS: "graph",
-        _ATTRIBUTE_SPARSE: "sparse",
-        _ATTRIBUTE_SPARSES: "sparse",
-    },
-    "sparse": {_SPARSE_VALUES: "tensor", _SPARSE_INDICES: "tensor"},
-}
 
+@dataclass(frozen=True, slots=True)
+class Sidecars:
+    """The files of a model's external data, each once: those that are there, and names of the others."""
 
-class MalformedError(Exception):
-    """The bytes are no protobuf message. The parser will say so in its own words."""
+    paths: list[Path]
+    missing: list[str]
 
 
 def find_sidecars(model: Path, roots: list[Path]) -> list[Path]:
@@ -64,21 +49,40 @@ def find_sidecars(model: Path, roots: list[Path]) -> list[Path]:
     A file that is no protobuf has none: the parser will refuse it.
 
     Raises:
-        BuildFault: the model cannot be read; a file of external data is missing, has a name that is
-            no text, or leads outside the model's folder or the roots.
+        BuildFault: as `look_for_sidecars`; MISSING_EXTERNAL_DATA, one of the files is not there.
+    """
+    found = look_for_sidecars(model, roots)
+    missing = found.missing
+    if missing:
+        raise BuildFault(
+            ErrorCode.MISSING_EXTERNAL_DATA,
+            f"the model's external data is missing: {', '.join(missing[:5])}"
+            + (f" and {len(missing) - 5} more" if len(missing) > 5 else ""),  # noqa: PLR2004
+            f"Put the file beside {model.name}; it was saved with its weights in files of their own.",
+            {"files": missing},
+        )
+    return found.paths
+
+
+def look_for_sidecars(model: Path, roots: list[Path]) -> Sidecars:
+    """Return the files of the model's external data, in order of appearance, and which are not there.
+
+    Raises:
+        BuildFault: the model cannot be read, has too many such files, or one whose name is no text or
+            leads outside the model's folder or the roots.
     """
     locations: dict[bytes, None] = {}
     try:
         with model.open("rb") as file:
-            if not 0 < os.fstat(file.fileno()).st_size <= _MAX_BYTES:
-                return []
+            if not 0 < os.fstat(file.fileno()).st_size <= MAX_BYTES:
+                return Sidecars([], [])
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 for location in _locations(data, 0, len(data), "model", 0):
                     locations[location] = None
                     if len(locations) > _MAX_SIDECARS:
                         raise _too_many(model)
     except MalformedError:
-        return []
+        return Sidecars([], [])
     except OSError as error:
         raise BuildFault(
             ErrorCode.MODEL_UNREADABLE,
@@ -96,7 +100,7 @@ def _too_many(model: Path) -> BuildFault:
     )
 
 
-def _resolve(model: Path, locations: list[bytes], roots: list[Path]) -> list[Path]:
+def _resolve(model: Path, locations: list[bytes], roots: list[Path]) -> Sidecars:
     missing = []
     outside = []
     paths = []
@@ -125,15 +129,7 @@ def _resolve(model: Path, locations: list[bytes], roots: list[Path]) -> list[Pat
             "Keep external data files beside the model, inside the server's roots.",
             {"files": outside},
         )
-    if missing:
-        raise BuildFault(
-            ErrorCode.MISSING_EXTERNAL_DATA,
-            f"the model's external data is missing: {', '.join(missing[:5])}"
-            + (f" and {len(missing) - 5} more" if len(missing) > 5 else ""),  # noqa: PLR2004
-            f"Put the file beside {model.name}; it was saved with its weights in files of their own.",
-            {"files": missing},
-        )
-    return paths
+    return Sidecars(paths, missing)
 
 
 def _within(path: Path, roots: list[Path]) -> bool:
@@ -154,16 +150,21 @@ def _is_file(path: Path) -> bool:
 
 
 def _locations(data: mmap.mmap, start: int, end: int, message: str, depth: int) -> Iterator[bytes]:
-    if depth > _MAX_DEPTH:
+    if depth > MAX_DEPTH:
         raise MalformedError("nested too deep")
-    if message in {"tensor", "initializer"}:
+    if message in TENSORS:
         yield from _tensor_locations(data, start, end, message)
         return
-    ways = _WAYS[message]
-    for number, kind, begin, stop in _fields(data, start, end):
-        inner = ways.get(number) if kind == _BYTES else None
-        # Nodes are many and hardly ever hold external data: one search skips each of them.
-        if inner == "node" and data.find(_LOCATION_KEY, begin, stop) < 0:
+    ways = WAYS[message]
+    for number, kind, begin, stop in fields(data, start, end):
+        inner = ways.get(number) if kind == BYTES else None
+        # Nodes are many and hardly ever hold external data: one search skips each of them. A large one
+        # holds weights, which the search would read.
+        if (
+            inner == "node"
+            and stop - begin <= _SEARCHED_BYTES
+            and data.find(_LOCATION_KEY, begin, stop) < 0
+        ):
             continue
         if inner:
             yield from _locations(data, begin, stop, inner, depth + 1)
@@ -174,59 +175,11 @@ def _tensor_locations(data: mmap.mmap, start: int, end: int, message: str) -> li
     # that its data is external. Initializers are a list, where each stands for itself.
     external = message != "initializer"
     found = []
-    for number, kind, begin, stop in _fields(data, start, end):
-        if (number, kind) == (_TENSOR_EXTERNAL, _BYTES):
-            entry = {
-                n: bytes(data[b:s]) for n, k, b, s in _fields(data, begin, stop) if k == _BYTES
-            }
+    for number, kind, begin, stop in fields(data, start, end):
+        if (number, kind) == (TENSOR_EXTERNAL, BYTES):
+            entry = {n: bytes(data[b:s]) for n, k, b, s in fields(data, begin, stop) if k == BYTES}
             if entry.get(_ENTRY_KEY) == _LOCATION_KEY:
                 found.append(entry.get(_ENTRY_VALUE, b""))
-        elif (number, kind) == (_TENSOR_LOCATION, _VARINT):
-            external |= _varint(data, begin, stop)[0] & 0xFFFFFFFF == _EXTERNAL
+        elif (number, kind) == (TENSOR_LOCATION, VARINT):
+            external |= varint(data, begin, stop)[0] & 0xFFFFFFFF == _EXTERNAL
     return found if external else []
-
-
-def _fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield number, kind, begin and end of each field; groups, which ONNX has none of, are stepped over."""
-    position = start
-    groups: list[int] = []
-    while position < end:
-        tag, position = _varint(data, position, end)
-        number, kind = tag >> 3, tag & 7
-        begin = position
-        # Number 0 is no field: zeros, in a file that was never filled.
-        if kind == _VARINT and number:
-            _, position = _varint(data, position, end)
-        elif kind == _BYTES:
-            length, begin = _varint(data, position, end)
-            position = begin + length
-        elif kind in {_EIGHT_BYTES, _FOUR_BYTES}:
-            position += 8 if kind == _EIGHT_BYTES else 4
-        elif kind == _GROUP and len(groups) < _MAX_DEPTH:
-            groups.append(number)
-            continue
-        elif kind == _GROUP_END and groups and groups[-1] == number:
-            groups.pop()
-            continue
-        else:
-            raise MalformedError(f"wire type {kind}")
-        if position > end:
-            raise MalformedError("a field is longer than what holds it")
-        if not groups:
-            yield number, kind, begin, position
-    if groups:
-        raise MalformedError("a group has no end")
-
-
-def _varint(data: mmap.mmap, position: int, end: int) -> tuple[int, int]:
-    value = shift = 0
-    while position < end:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004  (the last byte of a varint)
-            return value, position
-        shift += 7
-        if shift > _MAX_VARINT_BITS:
-            break
-    raise MalformedError("a number has no end")

@@ -19,12 +19,20 @@ from trt_agent_tools.model.events import (
     Goodbye,
     Heartbeat,
     Hello,
+    InputFile,
     Origin,
     Outcome,
     Severity,
     WorkerEvent,
 )
-from trt_agent_tools.model.request import FIRST_ORDER, BuildOrder, CancelOrder, ProbeOrder
+from trt_agent_tools.model.findings import Sidecar, TensorInfo, Weights
+from trt_agent_tools.model.request import (
+    FIRST_ORDER,
+    BuildOrder,
+    CancelOrder,
+    InspectOrder,
+    ProbeOrder,
+)
 from trt_agent_tools.supervisor.pump import MAX_BAD_LINES, BadLine, EventReader
 
 PACKAGE = Path(trt_agent_tools.__file__).parent
@@ -62,6 +70,9 @@ def test_what_every_event_has_is_told_once_for_all() -> None:
 
 def test_the_parts_of_events_are_named() -> None:
     assert {field.name for field in fields(Capabilities)} <= named(SECTIONS["ready"])
+    for part in (TensorInfo, Weights, Sidecar):
+        assert {field.name for field in fields(part)} <= named(SECTIONS["inspected"])
+    assert {field.name for field in fields(InputFile)} <= named(SECTIONS["inputs_digested"])
     assert {field.name for field in fields(ErrorInfo)} <= named(SECTIONS["failed"])
 
 
@@ -72,9 +83,9 @@ def test_every_value_of_a_choice_is_named(names: type[Enum], section: str) -> No
     assert {str(member.value) for member in names} <= named(SECTIONS[section])
 
 
-@pytest.mark.parametrize("order", [BuildOrder, ProbeOrder, CancelOrder])
+@pytest.mark.parametrize("order", [BuildOrder, ProbeOrder, InspectOrder, CancelOrder])
 def test_every_order_has_a_section_that_names_all_of_its_fields(
-    order: type[BuildOrder | ProbeOrder | CancelOrder],
+    order: type[BuildOrder | ProbeOrder | InspectOrder | CancelOrder],
 ) -> None:
     section = SECTIONS[str(order.model_fields["type"].default)]
     assert all(re.search(rf'[`"]{name}[`"]', section) for name in order.model_fields)

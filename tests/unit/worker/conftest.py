@@ -67,6 +67,7 @@ class Probed(BaseModel):
     versions: dict[str, str] = {}
     path: str = ""
     capabilities: Capabilities = Capabilities()
+    operators: str = ""
     faults: list[ErrorInfo | None] = []
     masks: list[int] = []
     integers: dict[str, dict[str, int]] = {}

@@ -9,8 +9,10 @@ from dataclasses import asdict
 
 from trt_agent_tools.model.errors import ErrorInfo
 from trt_agent_tools.model.options import BuildOptions
+from trt_agent_tools.model.findings import Operator
 from trt_agent_tools.worker.faults import BuildFault
 from trt_agent_tools.worker.library import load_library
+from trt_agent_tools.worker.operators import UnknownError, not_taken
 from trt_agent_tools.worker.options import check_options, network_flags_mask
 
 
@@ -40,8 +42,14 @@ def main() -> None:
         }
         for enum in ("BuilderFlag", "TacticSource", "NetworkDefinitionCreationFlag")
     }
+    try:
+        not_taken(library, [Operator("", "Relu")], [], lambda *_: None)
+        operators = "told"
+    except UnknownError as unknown:
+        operators = str(unknown)
     json.dump(
         {
+            "operators": operators,
             "versions": library.versions,
             "path": library.path,
             "capabilities": asdict(capabilities),

@@ -52,6 +52,13 @@ def test_progress_and_cancel_are_offered(site_of: SiteOf, version: str) -> None:
     assert capabilities.cooperative_cancel
 
 
+@EVERY
+def test_without_a_gpu_it_is_said_that_its_operators_are_not_known(
+    site_of: SiteOf, version: str
+) -> None:
+    assert "only on a GPU" in site_of(version).probe().operators
+
+
 def test_10_0_lacks_exactly_the_options_that_came_later(site_of: SiteOf) -> None:
     expected = set(BuildOptions.model_fields) - ONLY_RTX - SINCE_10_16_OPTIONS - OWN
     assert set(site_of("10.0").probe().capabilities.options) == expected

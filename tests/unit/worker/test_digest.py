@@ -13,7 +13,13 @@ import trt_agent_tools
 from trt_agent_tools.model.errors import ErrorCode, ErrorInfo
 from trt_agent_tools.model.manifest import FileDigest
 from trt_agent_tools.worker import digest
-from trt_agent_tools.worker.digest import CHUNK_BYTES, InputDigests, digest_file
+from trt_agent_tools.worker.digest import (
+    CHUNK_BYTES,
+    InputDigests,
+    Originals,
+    digest_file,
+    digest_together,
+)
 from trt_agent_tools.worker.faults import BuildFault
 
 
@@ -153,3 +159,41 @@ def test_the_build_has_the_processor_first(file: Path) -> None:
     before = os.getpriority(os.PRIO_PROCESS, 0)
     InputDigests([file]).wait()
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
+
+
+def test_the_digest_of_one_file_is_its_own(file: Path) -> None:
+    assert digest_together([file], 10) == told(file).sha256
+
+
+def test_the_digest_of_several_files_is_what_the_usual_tools_compute(
+    tmp_path: Path, file: Path
+) -> None:
+    other = tmp_path / "w.bin"
+    other.write_bytes(bytes(CHUNK_BYTES + 1))
+    command = 'sha256sum "$@" | cut -c-64 | sha256sum | cut -c-64'
+    computed = subprocess.run(
+        ["sh", "-c", command, "sh", str(file), str(other)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert digest_together([file, other], 10) == computed.stdout.strip()
+    assert digest_together([other, file], 10) != computed.stdout.strip()
+
+
+def test_a_digest_that_would_take_too_long_is_given_up_before_that(tmp_path: Path) -> None:
+    large = tmp_path / "large.bin"
+    with large.open("wb") as stream:
+        stream.truncate(1 << 42)
+    # Hours of reading: seen at once, not when the time is up.
+    assert digest_together([large], 600) is None
+    assert digest_together([large], 0) is None
+
+
+def test_files_that_are_left_alone_are_the_originals(file: Path) -> None:
+    Originals([file]).check()
+    originals = Originals([file])
+    grow(file)
+    with pytest.raises(BuildFault) as raised:
+        originals.check()
+    assert raised.value.info.code is ErrorCode.MODEL_CHANGED

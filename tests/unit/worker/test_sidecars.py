@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
+from tests.onnx_files import field, head, varint
 from trt_agent_tools.model.errors import ErrorCode, ErrorInfo
 from trt_agent_tools.worker.faults import BuildFault
 from trt_agent_tools.worker.sidecars import find_sidecars
@@ -172,18 +173,6 @@ def test_wherever_a_tensor_is_its_file_is_found(shelf: Shelf, place: str) -> Non
     data = PLACES[place]("w.bin")
     onnx.load_model_from_string(data)
     assert shelf.find(data) == ["w.bin"]
-
-
-def varint(value: int) -> bytes:
-    out = b""
-    while value > 0x7F:
-        out += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return out + bytes([value])
-
-
-def field(number: int, content: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def group(number: int, content: bytes = b"") -> bytes:
@@ -393,6 +382,21 @@ def test_a_hostile_model_costs_time_in_proportion_to_its_size(shelf: Shelf, kind
     small, large = cost(100_000), cost(800_000)
     # Eight times the size; twenty times the time would be more than proportion and noise.
     assert large < max(20 * small, 0.2)
+
+
+def test_a_gigabyte_of_weights_inside_a_node_is_not_searched_through(shelf: Shelf) -> None:
+    size = 1 << 30
+    # A Constant with its value inside, as a sparse file.
+    value = head(9, size)
+    attribute = head(5, len(value) + size) + value
+    node = field(4, b"Constant") + head(5, len(attribute) + size) + attribute
+    graph = head(1, len(node) + size) + node
+    with shelf.model.open("wb") as file:
+        file.write(head(7, len(graph) + size) + graph)
+        file.truncate(file.tell() + size)
+    began = time.process_time()
+    assert find_sidecars(shelf.model, [shelf.folder]) == []
+    assert time.process_time() - began < 0.2
 
 
 def test_a_gigabyte_of_weights_inside_is_stepped_over(shelf: Shelf) -> None:
