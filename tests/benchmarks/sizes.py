@@ -4,37 +4,48 @@ from dataclasses import dataclass
 
 import anyio
 from mcp_types import CallToolResult, TextContent
+from pydantic import BaseModel
 
-from tests.acceptance.conftest import Agent
+from tests.acceptance.agent import Agent
+from tests.acceptance.scripted_tools import Toolbox, compact
 from tests.benchmarks.harness import Place, Row, print_table, serve, workplace
+from tests.unit.mcp_server.test_sizes import LARGEST_LIST, LARGEST_READ
 
 BLOCKS = 24
 EVERY_S = 0.03
 DETAILS = ("summary", "tree", "full")
+BYTES_A_TOKEN = 4
+"""A usual share for English and JSON; no tokenizer is asked."""
 
 
 @dataclass
 class Largest:
-    """The largest answer so far: its line, its structure, and the whole result on the wire."""
+    """The largest answer so far: its line, its structure, both together, and the whole result on the wire."""
 
     text: int = 0
     structure: int = 0
+    read: int = 0
     wire: int = 0
 
     def take(self, result: CallToolResult) -> None:
         """Count one answer."""
         content = result.content[0]
         assert isinstance(content, TextContent)
-        self.text = max(self.text, len(content.text.encode()))
-        whole = result.model_dump_json(by_alias=True, exclude_none=True)
-        structure = CallToolResult(content=[], structured_content=result.structured_content)
-        empty = CallToolResult(content=[], structured_content={})
-        self.structure = max(self.structure, _bytes(structure) - _bytes(empty) + len("{}"))
-        self.wire = max(self.wire, len(whole.encode()))
+        text = len(content.text.encode())
+        structure = len(compact(result.structured_content))
+        self.text = max(self.text, text)
+        self.structure = max(self.structure, structure)
+        self.read = max(self.read, text + structure)
+        self.wire = max(self.wire, _wire_bytes(result))
 
 
-def _bytes(result: CallToolResult) -> int:
+def _wire_bytes(result: BaseModel) -> int:
     return len(result.model_dump_json(by_alias=True, exclude_none=True).encode())
+
+
+def _row(what: str, size: int, most: int | None = None, remark: str = "") -> Row:
+    tokens = f"about {size // BYTES_A_TOKEN:,} tokens"
+    return Row(what, size, "bytes", most, 0, ", ".join(filter(None, (tokens, remark))))
 
 
 async def watched(place: Place, agent: Agent) -> tuple[dict[str, Largest], CallToolResult, int]:
@@ -71,23 +82,21 @@ async def main() -> None:
             unknown = Largest()
             unknown.take(await agent.call("get_progress", build_id="b_0"))
     summary, tree, full = (largest[detail] for detail in DETAILS)
-    each = {
-        tool.name: len(tool.model_dump_json(by_alias=True, exclude_none=True).encode())
-        for tool in tools.tools
-    }
-    total = len(tools.model_dump_json(by_alias=True, exclude_none=True).encode())
+    toolbox = Toolbox(tools.tools)
     rows = [
-        Row("get_progress, summary: text", summary.text, "bytes", 600, 0, f"{looks} looks"),
-        Row("get_progress, summary: structure", summary.structure, "bytes", 600, 0),
-        Row("get_progress, summary: whole result", summary.wire, "bytes", None, 0),
-        Row("get_progress, tree: structure", tree.structure, "bytes", 4096, 0),
-        Row("get_progress, tree: whole result", tree.wire, "bytes", None, 0),
-        Row("get_progress, full: structure", full.structure, "bytes", None, 0),
-        Row("start_build: whole result", started.wire, "bytes", None, 0),
-        Row("list_builds of one: whole result", listed.wire, "bytes", None, 0),
-        Row("a refusal: whole result", unknown.wire, "bytes", None, 0),
-        Row("tools/list", total, "bytes", None, 0, f"about {total // 4:,} tokens"),
-        *(Row(f"- {name}", size, "bytes", None, 0) for name, size in each.items()),
+        _row("get_progress, summary: text", summary.text, 600, f"{looks} looks"),
+        _row("get_progress, summary: structure", summary.structure, 600),
+        _row("get_progress, summary: text and structure", summary.read, 600),
+        _row("get_progress, summary: whole result", summary.wire),
+        _row("get_progress, tree: structure", tree.structure, 4096),
+        _row("get_progress, tree: whole result", tree.wire),
+        _row("get_progress, full: structure", full.structure),
+        _row("start_build: whole result", started.wire),
+        _row("list_builds of one: whole result", listed.wire),
+        _row("a refusal: whole result", unknown.wire),
+        _row("read part of tools/list", toolbox.bytes, LARGEST_READ, "no output schemas"),
+        _row("tools/list whole", _wire_bytes(tools), LARGEST_LIST),
+        *(_row(f"- {tool.name}", _wire_bytes(tool)) for tool in tools.tools),
     ]
     print_table(f"Largest answers about a real build (transformer, {BLOCKS} blocks)", rows)
 

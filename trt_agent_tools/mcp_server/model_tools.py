@@ -26,7 +26,9 @@ def model_tools(service_of: ServiceOf) -> list[StrictTool]:
             # Judged in full, and not told in full a second time: every byte here is read by an agent.
             WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "null"}]}),
         ] = None,
-        backend: Literal["auto", "tensorrt", "tensorrt_rtx"] = "auto",
+        backend: Annotated[
+            Literal["auto", "tensorrt", "tensorrt_rtx"], Field(description="As for start_build.")
+        ] = "auto",
     ) -> Annotated[CallToolResult, Inspection]:
         """Look at a model without building it: inputs, missing profiles, unsupported operators, files."""
         try:
