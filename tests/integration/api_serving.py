@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import httpx2
 
+from trt_agent_tools.api.access import always
 from trt_agent_tools.api.client import RemoteService
 from trt_agent_tools.api.control import Control
 from trt_agent_tools.api.listener import Listener
@@ -43,7 +44,7 @@ async def served(root: Path, state: Path) -> AsyncIterator[Served]:
         async with Supervisor(config) as local:
             control = Control(local)
             path = state / "supervisor.sock"
-            listener = Listener(make_app(local, control=control), path, tasks)
+            listener = Listener(make_app(always(local), control=control), path, tasks)
             listener.open()
             try:
                 async with (

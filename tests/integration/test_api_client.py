@@ -70,6 +70,10 @@ async def test_every_answer_is_the_same_over_the_socket(api: Served, root: Path)
         lambda s: s.session(session.session_id),
         lambda s: s.log(build.build_id, tail=5, min_severity=Severity.WARNING),
         lambda s: s.log(build.build_id),
+        lambda s: s.manifest(build.build_id),
+        lambda s: s.recording(build.build_id),
+        lambda s: s.recording(build.build_id, tail=2),
+        lambda s: s.policies(),
     ]
     for call in calls:
         assert await call(api.remote) == await call(api.local)
@@ -108,6 +112,11 @@ BAD: dict[str, Call] = {
     "more than the policy": lambda s: s.open_session(SessionRequest(concurrent_builds=1024)),
     "no GPU time": lambda s: s.open_session(SessionRequest(gpu_time=0)),
     "a long log": lambda s: s.log("b_0000000000000000", tail=1001),
+    "a manifest of nobody": lambda s: s.manifest("b_0000000000000000"),
+    "a manifest of no id": lambda s: s.manifest("../policies"),
+    "a recording of nobody": lambda s: s.recording("b_0000000000000000"),
+    "a long recording": lambda s: s.recording("b_0000000000000000", tail=1001),
+    "no recording at all": lambda s: s.recording("b_0000000000000000", tail=0),
 }
 
 
@@ -186,11 +195,11 @@ async def test_many_calls_at_once_are_all_answered(api: Served, root: Path) -> N
 
 
 async def test_a_service_counts_as_a_front_end_until_it_is_left(api: Served) -> None:
-    before = (await api.control.hello()).front_ends
+    before = api.control.hello().front_ends
     async with RemoteService(api.listener.path, FrontEnd()):
-        assert (await api.control.hello()).front_ends == before + 1
+        assert api.control.hello().front_ends == before + 1
     with anyio.fail_after(5):
-        while (await api.control.hello()).front_ends != before:
+        while api.control.hello().front_ends != before:
             await anyio.sleep(0.01)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.api_serving import FAST, Served, recording, served
 from trt_agent_tools.api import event_stream
+from trt_agent_tools.api.access import always
 from trt_agent_tools.api.control import Control
 from trt_agent_tools.api.messages import ErrorAnswer, StartBody
 from trt_agent_tools.api.routes import make_app
@@ -231,20 +232,25 @@ async def test_the_schema_names_every_model_that_goes_over_the_api(api: Served) 
         ("POST", "/v1/builds/{build_id}/cancel"),
         ("POST", "/v1/builds/{build_id}/extend"),
         ("GET", "/v1/builds/{build_id}/log"),
+        ("GET", "/v1/builds/{build_id}/manifest"),
+        ("GET", "/v1/builds/{build_id}/recording"),
+        ("GET", "/v1/policies"),
         ("POST", "/v1/sessions"),
         ("GET", "/v1/sessions/{session_id}"),
         ("GET", "/v1/hello"),
         ("GET", "/v1/attach"),
         ("POST", "/v1/stop"),
+        ("POST", "/v1/models/inspect"),
         ("GET", "/healthz"),
         ("GET", "/readyz"),
+        ("GET", "/metrics"),
     }
 
 
 async def test_the_api_without_a_socket_of_its_own_takes_nobodys_word_for_what_is_allowed(
     api: Served, root: Path
 ) -> None:
-    transport = httpx2.ASGITransport(app=make_app(api.local))
+    transport = httpx2.ASGITransport(app=make_app(always(api.local)))
     async with httpx2.AsyncClient(transport=transport, base_url="http://s") as http:
         body = start_body(api, recording(root, "quick", speed=FAST))
         refused(await http.post("/v1/builds", json=body), 422, ErrorCode.INVALID_ARGUMENT)
@@ -269,6 +275,7 @@ class Understanding(Supervisor):
         *,
         wait_s: float = 0.0,
         principal: str = "local",
+        default_policy: str | None = None,
         front_end: FrontEnd | None = None,
     ) -> Snapshot:
         self.allowed = front_end
@@ -279,7 +286,7 @@ async def test_what_the_front_end_allows_goes_with_its_start(root: Path, tmp_pat
     config = SupervisorConfig(tmp_path / "state", (root,), enable_replay=True)
     allowed = FrontEnd(roots=[str(root), "/more"], policy="/p/ci.toml", enable_replay=True)
     async with Understanding(config) as service:
-        app = make_app(service, control=Control(service))
+        app = make_app(always(service), control=Control(service))
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://s") as http:
             body = StartBody(request=recording(root, "quick", speed=FAST), front_end=allowed)

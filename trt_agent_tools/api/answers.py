@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from trt_agent_tools.api.messages import ErrorAnswer
 from trt_agent_tools.api.status import STATUS
+from trt_agent_tools.model.error_guide import guided
 from trt_agent_tools.model.errors import ErrorCode, ErrorInfo, Refusal
 from trt_agent_tools.model.untrusted import one_line
 
@@ -24,7 +25,7 @@ def answer(model: BaseModel, status: HTTPStatus = HTTPStatus.OK) -> Response:
 
 def refuse(error: ErrorInfo, status: HTTPStatus | None = None) -> Response:
     """Return an error as an answer, with the status of its code if no other is given."""
-    return answer(ErrorAnswer(error=error), status or STATUS[error.code])
+    return answer(ErrorAnswer(error=guided(error)), status or STATUS[error.code])
 
 
 def add_error_handlers(app: FastAPI) -> None:

@@ -23,7 +23,7 @@ from trt_agent_tools.api.place import LOG, STARTING, find_socket, make_private, 
 from trt_agent_tools.api.supervise import ALREADY_RUNNING
 from trt_agent_tools.model.errors import ErrorCode, Refusal
 from trt_agent_tools.model.request import FrontEnd
-from trt_agent_tools.supervisor.config import SupervisorConfig
+from trt_agent_tools.supervisor.config import EngineCacheConfig, SupervisorConfig
 
 START_S = 5.0
 """Where no supervisor answers within this, and none is being started, the front end gives up."""
@@ -106,7 +106,8 @@ async def _replaced(state_dir: Path, hello: Hello) -> bool:
     Raises:
         Refusal: the one that runs stays, and speaks another protocol.
     """
-    if _release(hello.version) < _release(__version__) and not hello.builds_live:
+    is_idle = not hello.builds_live and not hello.foreground
+    if is_idle and _release(hello.version) < _release(__version__):
         try:
             await stop(state_dir, pid=hello.pid)
         except Refusal:
@@ -211,6 +212,7 @@ class _Starter:
                 [
                     *(sys.executable, "-m", "trt_agent_tools", "supervise"),
                     *("--state-dir", str(state_dir), "--policy", policy),
+                    *_cache_options(self._config.engine_cache),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -225,3 +227,10 @@ class _Starter:
         # It is to outlive this process; ending sooner, it is to leave no zombie.
         threading.Thread(target=process.wait, daemon=True).start()
         return process
+
+
+def _cache_options(cache: EngineCacheConfig | None) -> tuple[str, ...]:
+    if cache is None:
+        return ("--engine-cache-size", "0")
+    size = str(cache.limit_bytes)
+    return ("--engine-cache", str(cache.folder), "--engine-cache-size", size)

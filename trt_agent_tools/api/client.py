@@ -27,11 +27,16 @@ from trt_agent_tools.api.messages import (
     CancelBody,
     ErrorAnswer,
     ExtendBody,
+    InspectBody,
     StartBody,
 )
+from trt_agent_tools.model.documents import PolicyList, Recording
 from trt_agent_tools.model.errors import ErrorCode, Refusal
 from trt_agent_tools.model.events import Severity
+from trt_agent_tools.model.inspection import Inspection, InspectRequest
+from trt_agent_tools.model.manifest import Manifest
 from trt_agent_tools.model.request import MAX_WAIT_S, FrontEnd, StartRequest
+from trt_agent_tools.model.service import INSPECT_S
 from trt_agent_tools.model.session import Session, SessionRequest
 from trt_agent_tools.model.snapshot import BuildList, BuildLog, Detail, Snapshot
 from trt_agent_tools.model.states import State
@@ -195,6 +200,35 @@ class RemoteService:
         query: Query = {"tail": tail, "min_severity": min_severity and min_severity.value}
         path = f"{_build(build_id)}/log"
         return BuildLog.model_validate_json(await self._call("GET", path, query=query))
+
+    async def manifest(self, build_id: str) -> Manifest:
+        """See `BuildService.manifest`."""
+        path = f"{_build(build_id)}/manifest"
+        return Manifest.model_validate_json(await self._call("GET", path))
+
+    async def recording(self, build_id: str, *, tail: int = 200) -> Recording:
+        """See `BuildService.recording`."""
+        path = f"{_build(build_id)}/recording"
+        return Recording.model_validate_json(await self._call("GET", path, query={"tail": tail}))
+
+    async def inspect(self, request: InspectRequest) -> Inspection:
+        """See `BuildService.inspect`."""
+        body = InspectBody(request=request, front_end=self._front_end)
+        answered = await self._call("POST", "/v1/models/inspect", body=body, wait_s=INSPECT_S)
+        return Inspection.model_validate_json(answered)
+
+    async def policies(self) -> PolicyList:
+        """See `BuildService.policies`. The default is this front end's own, if it has one."""
+        listed = PolicyList.model_validate_json(await self._call("GET", "/v1/policies"))
+        own = self._front_end.policy
+        if own is None:
+            return listed
+        return PolicyList(
+            policies=[
+                policy.model_copy(update={"is_default": policy.name == own})
+                for policy in listed.policies
+            ]
+        )
 
     async def _snapshot(
         self,

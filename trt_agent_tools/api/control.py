@@ -3,24 +3,34 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import anyio
 
 from trt_agent_tools import __version__
 from trt_agent_tools.api.messages import API_PROTOCOL, Hello, StopBody
 from trt_agent_tools.model.errors import ErrorCode, Refusal
-from trt_agent_tools.model.service import BuildService
-from trt_agent_tools.model.states import LIVE
 
 _NAMED = 20
 _SHORTEST_S, _LONGEST_S = 0.01, 5.0
 
 
-class Control:
-    """Counts the front ends of a host process and decides when it may end."""
+class Host(Protocol):
+    """What runs the builds of a host process."""
 
-    def __init__(self, service: BuildService) -> None:
+    def live_builds(self) -> list[str]:
+        """Return the ids of the builds that wait or run, whoever they belong to."""
+
+
+class Control:
+    """Counts the front ends of a host process and decides when it may end.
+
+    One in the `foreground` is its operator's to end and to replace by a newer version.
+    """
+
+    def __init__(self, service: Host, *, foreground: bool = False) -> None:
         self._service = service
+        self._foreground = foreground
         self._front_ends = 0
         self._busy_at = anyio.current_time()
         self.stopping = anyio.Event()
@@ -39,23 +49,20 @@ class Control:
         """Note that somebody uses this host."""
         self._busy_at = anyio.current_time()
 
-    async def builds_live(self) -> int:
+    def builds_live(self) -> int:
         """Return how many builds wait or run."""
-        count = 0
-        for state in LIVE:
-            found = await self._service.list_builds(state=state, limit=1)
-            count += len(found.builds) + found.left_out
-        return count
+        return len(self._service.live_builds())
 
-    async def hello(self) -> Hello:
+    def hello(self) -> Hello:
         """Say who this is."""
         return Hello(
             version=__version__,
             protocol=API_PROTOCOL,
             pid=os.getpid(),
-            builds_live=await self.builds_live(),
+            builds_live=self.builds_live(),
             front_ends=self._front_ends,
             stopping=self.stopping.is_set(),
+            foreground=self._foreground,
         )
 
     def check_open(self) -> None:
@@ -69,7 +76,7 @@ class Control:
                 ErrorCode.SHUTTING_DOWN, "this supervisor is ending", "Call again in a moment."
             )
 
-    async def stop(self, body: StopBody) -> Hello:
+    def stop(self, body: StopBody) -> Hello:
         """Begin to end.
 
         Raises:
@@ -81,13 +88,13 @@ class Control:
                 f"process {body.pid} was to end, this is {os.getpid()}",
                 "Ask again who answers.",
             )
-        hello = await self.hello()
+        hello = self.hello()
         if hello.builds_live and not body.force:
             raise Refusal(
                 ErrorCode.BUILDS_LIVE,
                 f"{hello.builds_live} builds wait or run",
                 "Wait for them or cancel them; with force they are cancelled now.",
-                {"builds": await self._named()},
+                {"builds": self._service.live_builds()[:_NAMED]},
             )
         self.stopping.set()
         return hello.model_copy(update={"stopping": True})
@@ -95,16 +102,11 @@ class Control:
     async def end_when_idle(self, idle_s: float) -> None:
         """Return once no build and no front end has been there for `idle_s`, or at a stop."""
         while not self.stopping.is_set():
-            # The builds first: nothing is awaited between the last look and the decision.
-            live = await self.builds_live()
-            if live or self._front_ends:
+            # Nothing is awaited between this look and the decision.
+            if self.builds_live() or self._front_ends:
                 self.touch()
             left = self._busy_at + idle_s - anyio.current_time()
             if left <= 0:
                 self.stopping.set()
             with anyio.move_on_after(min(max(left, _SHORTEST_S), idle_s / 10, _LONGEST_S)):
                 await self.stopping.wait()
-
-    async def _named(self) -> list[str]:
-        lists = [await self._service.list_builds(state=state, limit=_NAMED) for state in LIVE]
-        return [build.build_id for found in lists for build in found.builds][:_NAMED]

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterable
 
 from trt_agent_tools.api.messages import ErrorAnswer
+from trt_agent_tools.model.error_guide import guided
 from trt_agent_tools.model.errors import ErrorInfo
 from trt_agent_tools.model.snapshot import Snapshot
 
@@ -26,7 +27,9 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 def encode_error(error: ErrorInfo) -> bytes:
     """Return a refusal as an event."""
-    return f"event: {ERROR}\ndata: {ErrorAnswer(error=error).model_dump_json()}\n\n".encode()
+    return (
+        f"event: {ERROR}\ndata: {ErrorAnswer(error=guided(error)).model_dump_json()}\n\n".encode()
+    )
 
 
 async def read_events(stream: AsyncIterable[bytes]) -> AsyncGenerator[tuple[str, bytes], None]:

@@ -9,6 +9,7 @@ import anyio
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from trt_agent_tools.api.changes import next_change
 from trt_agent_tools.api.event_format import (
     KEEP_ALIVE,
     KEEP_ALIVE_S,
@@ -71,15 +72,13 @@ async def snapshots(
         seen = snapshot.seq
     try:
         while not snapshot.ended:
-            asked = anyio.current_time()
-            snapshot = await service.progress(
-                first.build_id, wait_s=KEEP_ALIVE_S, since_seq=seen, detail=detail
+            changed = await next_change(
+                service, first.build_id, since_seq=seen, wait_s=KEEP_ALIVE_S, detail=detail
             )
-            if snapshot.ended or anyio.current_time() - asked < KEEP_ALIVE_S:
-                yield encode_snapshot(snapshot)
-                seen = snapshot.seq
-            else:
-                # A change in this very moment is found at once the next time.
+            if changed is None:
                 yield KEEP_ALIVE
+            else:
+                snapshot, seen = changed, changed.seq
+                yield encode_snapshot(changed)
     except Refusal as refusal:
         yield encode_error(refusal.info)

@@ -19,7 +19,7 @@ def host_routes(control: Control) -> APIRouter:
     @router.get("/v1/hello", response_model=Hello)
     async def hello() -> Response:
         """Say who this is."""
-        return answer(await control.hello())
+        return answer(control.hello())
 
     @router.get("/v1/attach", response_class=Response, responses=STREAMED)
     async def attach() -> Response:
@@ -30,7 +30,7 @@ def host_routes(control: Control) -> APIRouter:
     @router.post("/v1/stop", response_model=Hello, status_code=HTTPStatus.ACCEPTED)
     async def stop(body: StopBody | None = None) -> Response:
         """Begin to end; the answer comes once that has begun."""
-        return answer(await control.stop(body or StopBody()), HTTPStatus.ACCEPTED)
+        return answer(control.stop(body or StopBody()), HTTPStatus.ACCEPTED)
 
     return router
 

@@ -1,4 +1,7 @@
-"""Serves an application on a Unix socket, and serves on when its file is taken away."""
+"""Serves an application on a Unix socket, and serves on when its file is taken away.
+
+How any socket of ours is served is said here too.
+"""
 
 import contextlib
 import logging
@@ -19,11 +22,16 @@ KEEP_OPEN_S = 3600
 FINISH_S = 1
 """How long the last answers may take when the listener closes."""
 
-_BACKLOG = 512
+ANSWERED_S = 2.0 * FINISH_S + 1.0
+"""The server's tasks end within this, or are cancelled."""
+
+BACKLOG = 512
+"""So many connections may wait to be taken."""
+
 _log = logging.getLogger(__name__)
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """A server that leaves signals to its host process."""
 
     @contextlib.contextmanager
@@ -32,25 +40,36 @@ class _Server(uvicorn.Server):
         yield
 
 
+def server_config(
+    app: ASGIApp, *, keep_open_s: int, most_connections: int | None = None
+) -> uvicorn.Config:
+    """Return how an application is served: no logs of requests, no word of what serves it.
+
+    Headers in which a proxy says who asked are not believed. Beyond `most_connections` the answer is 503.
+    """
+    return uvicorn.Config(
+        app,
+        access_log=False,
+        date_header=False,
+        lifespan="off",
+        limit_concurrency=most_connections,
+        log_config=None,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=FINISH_S,
+        timeout_keep_alive=keep_open_s,
+        ws="none",
+    )
+
+
 class Listener:
     """Listens at `path` from `open` to `close`."""
 
     def __init__(self, app: ASGIApp, path: Path, tasks: TaskGroup) -> None:
         self.path = path
         self._tasks = tasks
-        self._config = uvicorn.Config(
-            app,
-            access_log=False,
-            date_header=False,
-            lifespan="off",
-            log_config=None,
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=FINISH_S,
-            timeout_keep_alive=KEEP_OPEN_S,
-            ws="none",
-        )
-        self._servers: list[_Server] = []
+        self._config = server_config(app, keep_open_s=KEEP_OPEN_S)
+        self._servers: list[Server] = []
         self._file: tuple[int, int] | None = None
 
     def open(self) -> None:
@@ -64,7 +83,7 @@ class Listener:
             # What is connected there is served to its end; nobody can find it any more.
             for part in old.servers if old.started else ():
                 part.close()
-        server = _Server(self._config)
+        server = Server(self._config)
         self._servers.append(server)
         self._tasks.start_soon(server.serve, [listening], name="http server")
 
@@ -95,7 +114,7 @@ def _bind(path: Path) -> tuple[socket.socket, tuple[int, int]]:
     try:
         listening.bind(str(partial))
         partial.chmod(0o600)
-        listening.listen(_BACKLOG)
+        listening.listen(BACKLOG)
         listening.setblocking(False)
         found = partial.lstat()
         partial.replace(path)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from trt_agent_tools.model.error_guide import GuidedError
 from trt_agent_tools.model.inspection import InspectRequest
@@ -46,7 +46,7 @@ class CancelBody(_Body):
     """Why a build is to end. `at_once` begins at SIGKILL."""
 
     reason: str | None = None
-    at_once: bool = False
+    at_once: StrictBool = False
 
 
 class ExtendBody(_Body):
@@ -60,7 +60,7 @@ class ExtendBody(_Body):
 class StopBody(_Body):
     """Ask the supervisor to end. `force` ends its builds too; with `pid` only that process ends."""
 
-    force: bool = False
+    force: StrictBool = False
     pid: int | None = None
 
 
@@ -75,6 +75,9 @@ class Hello(BaseModel):
     builds_live: int = Field(description="Builds that wait or run.")
     front_ends: int = Field(description="Front ends that are attached.")
     stopping: bool = False
+    foreground: bool = Field(
+        False, description="Its operator runs it: front ends never replace it."
+    )
 
 
 class Health(BaseModel):

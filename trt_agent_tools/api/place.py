@@ -38,6 +38,8 @@ class Record(BaseModel):
     version: str
     protocol: int
     socket: str
+    http: str | None = None
+    """The address over TCP of one that serves it."""
 
 
 class UnsafeFolderError(OSError):
@@ -101,15 +103,19 @@ def read_record(state_dir: Path) -> Record | None:
     return None
 
 
-def write_record(state_dir: Path, socket: Path) -> None:
-    """Note that this process is the supervisor and listens on `socket`.
+def write_record(state_dir: Path, socket: Path, http: str | None = None) -> None:
+    """Note that this process is the supervisor and listens on `socket`, and over TCP on `http`.
 
     Raises:
         OSError: the record cannot be written.
     """
     owner = this_process()
     record = Record(
-        **owner.model_dump(), version=__version__, protocol=API_PROTOCOL, socket=str(socket)
+        **owner.model_dump(),
+        version=__version__,
+        protocol=API_PROTOCOL,
+        socket=str(socket),
+        http=http,
     )
     path = state_dir / RECORD
     partial = path.with_name(RECORD + BEING_MADE)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 from typing import Any
 
+import anyio
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,6 +15,9 @@ from trt_agent_tools.model.untrusted import one_line
 
 MAX_BODY_BYTES = 1024 * 1024
 """A longer body is refused before the rest of it is read."""
+
+BODY_S = 30.0
+"""A body has come within this, or it is waited for no longer."""
 
 
 class StrictRoute(APIRoute):
@@ -52,12 +56,16 @@ class BodyLimit:
             return
         body = b""
         more = _announced(scope) <= MAX_BODY_BYTES
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            body += message.get("body", b"")
-            more = message.get("more_body", False) and len(body) <= MAX_BODY_BYTES
+        with anyio.move_on_after(BODY_S) as patience:
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return
+                body += message.get("body", b"")
+                more = message.get("more_body", False) and len(body) <= MAX_BODY_BYTES
+        if patience.cancelled_caught:
+            await _too_slow()(scope, receive, send)
+            return
         if max(len(body), _announced(scope)) > MAX_BODY_BYTES:
             await _too_large()(scope, receive, send)
             return
@@ -70,14 +78,23 @@ class BodyLimit:
 
 
 def _too_large() -> Response:
-    refused = refuse(
-        ErrorInfo(
-            ErrorCode.INVALID_ARGUMENT,
-            f"the body is larger than {MAX_BODY_BYTES} bytes",
-            "Send a smaller one: a model goes by its path.",
-        ),
+    return _unread(
+        f"the body is larger than {MAX_BODY_BYTES} bytes",
+        "Send a smaller one: a model goes by its path.",
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     )
+
+
+def _too_slow() -> Response:
+    return _unread(
+        f"the body has not come within {BODY_S:.0f} seconds",
+        "Send the request again, all of it at once.",
+        HTTPStatus.REQUEST_TIMEOUT,
+    )
+
+
+def _unread(message: str, hint: str, status: HTTPStatus) -> Response:
+    refused = refuse(ErrorInfo(ErrorCode.INVALID_ARGUMENT, message, hint), status)
     # The rest of the body is not waited for.
     refused.headers["Connection"] = "close"
     return refused

@@ -143,9 +143,11 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         keep.mkdir(parents=True, exist_ok=True)
         used = any(keep.iterdir())
     except OSError as error:
-        raise Refusal(ErrorCode.INVALID_ARGUMENT, f"--keep: {error}") from error
+        raise Refusal(
+            ErrorCode.INVALID_ARGUMENT, f"--keep: {error}", "Name another folder."
+        ) from error
     if used:
-        raise Refusal(ErrorCode.INVALID_ARGUMENT, f"--keep: {keep} is not empty", "name a new one")
+        raise Refusal(ErrorCode.INVALID_ARGUMENT, f"--keep: {keep} is not empty", "Name a new one.")
     yield keep.absolute()
 
 

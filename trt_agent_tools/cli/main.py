@@ -14,20 +14,25 @@ import typer
 
 from trt_agent_tools import __version__
 from trt_agent_tools.cli.build_commands import add_build_commands
+from trt_agent_tools.cli.cache import cache_app
 from trt_agent_tools.cli.command import exit_with
 from trt_agent_tools.cli.exit_codes import EPILOG
+from trt_agent_tools.cli.inspection import inspect
 from trt_agent_tools.cli.options import (
     AllowPlugins,
     AsJson,
     BuildRoots,
     Embedded,
     EnableReplay,
+    EngineCache,
+    EngineCacheSize,
     Policy,
-    Roots,
     StateDir,
 )
 from trt_agent_tools.cli.policy import policy_app
+from trt_agent_tools.cli.serve import serve
 from trt_agent_tools.cli.supervise import supervise
+from trt_agent_tools.cli.token import token_app
 
 app = typer.Typer(
     name="trt-agent-tools",
@@ -39,6 +44,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(policy_app)
+app.add_typer(token_app)
+app.add_typer(cache_app)
 app.command(hidden=True)(supervise)
 
 
@@ -60,39 +67,7 @@ def common(
     """Start, watch, stop and verify TensorRT engine builds: an MCP server and a command line."""
 
 
-@app.command(epilog=EPILOG)
-def serve(
-    embedded: Embedded = None,
-    state_dir: StateDir = None,
-    policy: Policy = None,
-    root: Roots = None,
-    enable_replay: EnableReplay = None,
-    allow_plugin: AllowPlugins = None,
-) -> None:
-    """Serve MCP over standard input and output, until standard input ends.
-
-    Builds go on after that, under their policy, and the next server or command finds them; with
-    --embedded they end.
-    """
-
-    def run() -> int:
-        from trt_agent_tools.cli.service import open_service
-        from trt_agent_tools.cli.settings import load_settings, make_state_dir
-        from trt_agent_tools.mcp_server.stdio import serve_stdio
-
-        settings = load_settings(
-            state_dir=state_dir,
-            policy=policy,
-            root=root,
-            enable_replay=enable_replay,
-            allow_plugin=allow_plugin,
-            embedded=embedded,
-        )
-        config = settings.config(Path.cwd())
-        make_state_dir(config.state_dir)
-        return serve_stdio(lambda: open_service(config, embedded=settings.embedded))
-
-    exit_with(run)
+app.command(epilog=EPILOG)(serve)
 
 
 @app.command(epilog=EPILOG)
@@ -142,6 +117,12 @@ def build(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an engine that is there already.")
     ] = False,
+    no_reuse: Annotated[
+        bool,
+        typer.Option(
+            "--no-reuse", help="Build, even if the engine of an identical build is kept."
+        ),
+    ] = False,
     label: Annotated[
         str | None, typer.Option(help="A short name for people.", show_default=False)
     ] = None,
@@ -154,6 +135,8 @@ def build(
     enable_replay: EnableReplay = None,
     allow_plugin: AllowPlugins = None,
     embedded: Embedded = None,
+    engine_cache: EngineCache = None,
+    engine_cache_size: EngineCacheSize = None,
 ) -> None:
     """Build an engine from an ONNX file and show it while it builds.
 
@@ -178,6 +161,8 @@ def build(
             enable_replay=enable_replay,
             allow_plugin=allow_plugin,
             embedded=embedded,
+            engine_cache=engine_cache,
+            engine_cache_size=engine_cache_size,
         )
         request = make_request(
             model,
@@ -188,6 +173,7 @@ def build(
             options_file=options_file,
             limits=limit or (),
             overwrite=overwrite,
+            reuse=not no_reuse,
             label=label,
         )
         config = settings.config(*folders_of(request))
@@ -199,6 +185,7 @@ def build(
     exit_with(run)
 
 
+app.command(epilog=EPILOG)(inspect)
 add_build_commands(app)
 
 
@@ -216,6 +203,26 @@ def doctor(
 
         config = load_settings(state_dir=state_dir, policy=policy).config()
         return run_doctor(config, as_json=as_json)
+
+    exit_with(run)
+
+
+@app.command(epilog=EPILOG)
+def errors(
+    code: Annotated[
+        str | None,
+        typer.Argument(metavar="CODE", help="Only this one.", show_default=False),
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the page docs/errors.md.")
+    ] = False,
+) -> None:
+    """Tell what error codes mean: when each comes, what to do, and whether to try again."""
+
+    def run() -> int:
+        from trt_agent_tools.cli.errors import show_errors
+
+        return show_errors(code, markdown=markdown)
 
     exit_with(run)
 

@@ -33,6 +33,7 @@ def make_request(
     options_file: Path | None = None,
     limits: Sequence[str] = (),
     overwrite: bool = False,
+    reuse: bool = True,
     label: str | None = None,
 ) -> StartRequest:
     """Return the request that the arguments of `build` mean; its paths are absolute.
@@ -52,6 +53,8 @@ def make_request(
         asked["profiles"] = [_parse_profile(profiles)]
     if overwrite:
         asked["overwrite"] = True
+    if not reuse:
+        asked["reuse"] = "off"
     try:
         valid = BuildOptions.model_validate(asked)
         return StartRequest.model_validate(
@@ -180,7 +183,7 @@ def _refusal(error: ValidationError) -> Refusal:
     where = [str(part) for part in first["loc"]]
     message = f"{'.'.join(where)}: {first['msg']}"
     if error.title != BuildOptions.__name__:
-        return Refusal(ErrorCode.INVALID_ARGUMENT, message)
+        return Refusal(ErrorCode.INVALID_ARGUMENT, message, "Correct it; see build --help.")
     if first["type"] == "extra_forbidden":
         valid = sorted(BuildOptions.model_fields)
         return Refusal(

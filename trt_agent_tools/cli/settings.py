@@ -10,7 +10,11 @@ from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from trt_agent_tools.model.errors import ErrorCode, Refusal
-from trt_agent_tools.supervisor.config import SupervisorConfig
+from trt_agent_tools.model.options import Bytes
+from trt_agent_tools.supervisor.config import EngineCacheConfig, SupervisorConfig
+
+ENGINE_CACHE = "engines"
+"""In the state folder: where engines are kept for reuse, unless another place is given."""
 
 ENV_PREFIX = "TRT_AGENT_TOOLS_"
 """What the name of every setting's environment variable begins with."""
@@ -22,6 +26,16 @@ def _split(value: object) -> object:
 
 Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)]
 """Paths; as text they are separated as in PATH."""
+
+
+def _split_commas(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)]
+"""Names; as text they are separated by commas."""
 
 
 class Settings(BaseSettings):
@@ -39,6 +53,15 @@ class Settings(BaseSettings):
     enable_replay: bool = False
     allow_plugin: Paths = ()
     embedded: bool = False
+    engine_cache: Path | None = None
+    engine_cache_size: Bytes = 10 * 1024**3
+    host: str = Field("127.0.0.1", min_length=1)
+    port: int = Field(8765, ge=0, le=65535)
+    allow_host: Names = ()
+    allow_origin: Names = ()
+    oauth_issuer: str | None = None
+    oauth_resource: str | None = None
+    oauth_scope: str | None = None
 
     def config(self, *default_roots: Path) -> SupervisorConfig:
         """Return the supervisor's configuration; `default_roots` hold where no root was given."""
@@ -48,6 +71,10 @@ class Settings(BaseSettings):
             policy=self.policy,
             enable_replay=self.enable_replay,
             allowed_plugins=tuple(_absolute(plugin) for plugin in self.allow_plugin),
+            engine_cache=EngineCacheConfig(
+                _absolute(self.engine_cache or self.state_dir / ENGINE_CACHE),
+                self.engine_cache_size,
+            ),
         )
 
 
@@ -59,6 +86,15 @@ def load_settings(
     enable_replay: bool | None = None,
     allow_plugin: list[Path] | None = None,
     embedded: bool | None = None,
+    engine_cache: Path | None = None,
+    engine_cache_size: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    allow_host: list[str] | None = None,
+    allow_origin: list[str] | None = None,
+    oauth_issuer: str | None = None,
+    oauth_resource: str | None = None,
+    oauth_scope: str | None = None,
 ) -> Settings:
     """Return the settings; what is None here or an empty list comes from the environment.
 
@@ -72,6 +108,15 @@ def load_settings(
         "enable_replay": enable_replay,
         "allow_plugin": allow_plugin or None,
         "embedded": embedded,
+        "engine_cache": engine_cache,
+        "engine_cache_size": engine_cache_size,
+        "host": host,
+        "port": port,
+        "allow_host": allow_host or None,
+        "allow_origin": allow_origin or None,
+        "oauth_issuer": oauth_issuer,
+        "oauth_resource": oauth_resource,
+        "oauth_scope": oauth_scope,
     }
     try:
         return Settings.model_validate({k: v for k, v in given.items() if v is not None})

@@ -10,11 +10,14 @@ from typing import Annotated
 import typer
 
 from trt_agent_tools.cli.command import exit_with
+from trt_agent_tools.cli.options import EngineCache, EngineCacheSize
 
 
 def supervise(
     state_dir: Annotated[Path | None, typer.Option()] = None,
     policy: Annotated[str | None, typer.Option()] = None,
+    engine_cache: EngineCache = None,
+    engine_cache_size: EngineCacheSize = None,
     idle_s: Annotated[
         float,
         typer.Option(
@@ -32,7 +35,12 @@ def supervise(
         from trt_agent_tools.cli.settings import load_settings
         from trt_agent_tools.model.errors import ErrorCode, Refusal
 
-        config = load_settings(state_dir=state_dir, policy=policy).config()
+        config = load_settings(
+            state_dir=state_dir,
+            policy=policy,
+            engine_cache=engine_cache,
+            engine_cache_size=engine_cache_size,
+        ).config()
         try:
             status = be_supervisor(config, idle_s=idle_s)
         except OSError as error:

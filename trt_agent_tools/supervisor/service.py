@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,12 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 from typing_extensions import Self
 
+from trt_agent_tools.model.documents import PolicyList, Recording
 from trt_agent_tools.model.duration import format_duration
 from trt_agent_tools.model.errors import ErrorCode, Refusal
 from trt_agent_tools.model.events import Severity
+from trt_agent_tools.model.inspection import Inspection, InspectRequest
+from trt_agent_tools.model.manifest import Manifest
 from trt_agent_tools.model.request import MAX_WAIT_S, FrontEnd, StartRequest
 from trt_agent_tools.model.session import Session, SessionRequest
 from trt_agent_tools.model.snapshot import BuildList, BuildLog, BuildSummary, Detail, Snapshot
@@ -33,11 +37,23 @@ from trt_agent_tools.supervisor.builds import Builds
 from trt_agent_tools.supervisor.chronicle import Chronicle
 from trt_agent_tools.supervisor.config import SupervisorConfig
 from trt_agent_tools.supervisor.devices import DevicePool, find_devices
+from trt_agent_tools.supervisor.documents import (
+    MAX_EVENTS,
+    RECORD_NAME,
+    manifest_of_build,
+    read_recording,
+    readable_policies,
+)
+from trt_agent_tools.supervisor.fit import check_fit
+from trt_agent_tools.supervisor.history import History, Outlook
+from trt_agent_tools.supervisor.inspection import Inspector
 from trt_agent_tools.supervisor.intake import make_build
 from trt_agent_tools.supervisor.ladder import PROOF_S
 from trt_agent_tools.supervisor.lifecycle import carry
 from trt_agent_tools.supervisor.log_file import read_log
+from trt_agent_tools.supervisor.observer import Condition, Observer, Observers
 from trt_agent_tools.supervisor.recovery import recover, remove_folders
+from trt_agent_tools.supervisor.reuse.reuser import Reuser
 from trt_agent_tools.supervisor.sessions import OpenSession, Sessions
 from trt_agent_tools.supervisor.watch import Watch
 
@@ -48,6 +64,9 @@ MAX_IN_SESSION = 20
 
 CANCEL_SHOWN_S = 1.0
 """How long a cancel that waits for nothing may wait for its own first change to be written."""
+
+KEEP_S = 1.0
+"""How long an end waits for the engines of the builds before it to be kept for reuse."""
 
 LOCAL = "local"
 """The principal of the operating-system user that runs the server."""
@@ -60,13 +79,16 @@ class Supervisor:
     """Use as ``async with Supervisor(config) as service``.
 
     Leaving the block cancels every live build and returns when their processes are proven gone, or
-    when SIGKILL was given its time to work.
+    when SIGKILL was given its time to work. `observers` are told of every build that it accepts.
     """
 
-    def __init__(self, config: SupervisorConfig) -> None:
+    def __init__(self, config: SupervisorConfig, observers: Iterable[Observer] = ()) -> None:
         self._config = config
+        self._observers = Observers(observers)
         self._policy = load_policy(config.policy)
         self._devices = find_devices()
+        self._inspector = Inspector(self._devices)
+        self._reuser = Reuser(config.engine_cache, self._devices)
         self._builds = Builds()
         self._sessions = Sessions(self._policy)
         self._watch = Watch(self._builds.live)
@@ -83,7 +105,7 @@ class Supervisor:
             for folder in (state, state / "builds", state / "locks"):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._journal = await Journal.open(state)
-            await recover(self._journal)
+            self._recovered = await recover(self._journal)
             await self._journal.prune()
         except (OSError, JournalError) as error:
             raise Refusal(
@@ -93,6 +115,7 @@ class Supervisor:
             ) from error
         self._chronicle = Chronicle(self._journal)
         self._archive = Archive(self._journal)
+        self._history = History(self._journal, self._devices)
         kept = await self._archive.ids()
         await anyio.to_thread.run_sync(remove_folders, state / "builds", kept)
         self._pool = DevicePool(self._devices, state / "locks")
@@ -100,6 +123,7 @@ class Supervisor:
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._watch.run, name="policy watch")
         self._tasks.start_soon(self._chronicle.keep_up, name="journal catch-up")
+        self._tasks.start_soon(self._reuser.sweep, name="engine cache sweep")
         return self
 
     async def __aexit__(
@@ -121,6 +145,8 @@ class Supervisor:
                 build.ask_to_end(CancelRequest(Reason.SERVER_SHUTDOWN, SHUTDOWN, at_once=True))
             with anyio.move_on_after(PROOF_S):
                 await self._all_ended()
+            with anyio.move_on_after(KEEP_S):
+                await self._reuser.landed()
         self._tasks.cancel_scope.cancel()
         # What ended the block is the caller's: the group would wrap it.
         await self._tasks.__aexit__(None, None, None)
@@ -136,9 +162,13 @@ class Supervisor:
         *,
         wait_s: float = 0.0,
         principal: str = LOCAL,
+        default_policy: str | None = None,
         front_end: FrontEnd | None = None,
     ) -> Snapshot:
-        """See `BuildService.start`. `front_end` says what is allowed instead of this supervisor's config."""
+        """See `BuildService.start`. `front_end` says what is allowed instead of this supervisor's config.
+
+        `default_policy` names the policy of the principal's default session, if not this supervisor's.
+        """
         _check_wait(wait_s)
         config = self._config if front_end is None else _config_of(self._config, front_end)
         build = self._builds.repeated(request, principal)
@@ -146,7 +176,7 @@ class Supervisor:
             earlier = await self._archive.repeated(request, principal)
             if earlier is not None:
                 return earlier
-            session = await self._session(request.session_id, principal)
+            session = await self._session(request.session_id, principal, default_policy)
             base = session.policy
             if request.policy is not None:
                 base = load_named_policy(request.policy)
@@ -156,8 +186,9 @@ class Supervisor:
             asked = policy.rules.gpu_time if "gpu_time" in request.limits else None
             session.check_room(asked.limit if asked else None, anyio.current_time())
             admitted = await anyio.to_thread.run_sync(admit, request, config, self._devices)
+            outlook = await self._history.outlook(admitted)
             build = self._builds.repeated(request, principal) or await self._accept(
-                request, admitted, policy, session, config
+                request, admitted, policy, base, session, config, outlook
             )
         return await self.progress(
             build.facts.build_id,
@@ -258,9 +289,15 @@ class Supervisor:
         await self._chronicle.open_session(session)
         return session.snapshot([], 0, anyio.current_time())
 
-    async def session(self, session_id: str | None = None, *, principal: str = LOCAL) -> Session:
-        """See `BuildService.session`."""
-        session = await self._session(session_id, principal)
+    async def session(
+        self,
+        session_id: str | None = None,
+        *,
+        principal: str = LOCAL,
+        default_policy: str | None = None,
+    ) -> Session:
+        """See `BuildService.session`; for `default_policy` see `start`."""
+        session = await self._session(session_id, principal, default_policy)
         listed = await self._listed(principal, session=session, state=None, limit=MAX_IN_SESSION)
         return session.snapshot(listed.builds, listed.left_out, anyio.current_time())
 
@@ -281,6 +318,79 @@ class Supervisor:
             lambda: read_log(path, build_id, tail=tail, min_severity=min_severity)
         )
 
+    async def manifest(self, build_id: str, *, principal: str = LOCAL) -> Manifest:
+        """See `BuildService.manifest`."""
+        snapshot = await self.progress(build_id, principal=principal)
+        return await anyio.to_thread.run_sync(manifest_of_build, snapshot)
+
+    async def recording(
+        self, build_id: str, *, tail: int = 200, principal: str = LOCAL
+    ) -> Recording:
+        """See `BuildService.recording`."""
+        _check_count("tail", tail, MAX_EVENTS)
+        await self.progress(build_id, principal=principal)
+        path = self._config.state_dir / "builds" / build_id / RECORD_NAME
+        return await anyio.to_thread.run_sync(lambda: read_recording(path, build_id, tail=tail))
+
+    async def inspect(
+        self, request: InspectRequest, *, front_end: FrontEnd | None = None
+    ) -> Inspection:
+        """See `BuildService.inspect`; for `front_end` see `start`."""
+        if self._closing:
+            raise _ending()
+        config = self._config if front_end is None else _config_of(self._config, front_end)
+        return await self._inspector.inspect(request, config, self._history)
+
+    async def policy_of(self, session_id: str, principal: str) -> str:
+        """Return the name of a session's policy.
+
+        Raises:
+            Refusal: this principal has no such session, or the journal cannot be read.
+        """
+        return (await self._session(session_id, principal)).policy.name
+
+    @property
+    def own_policy(self) -> str:
+        """The name of the policy that holds where nobody names one."""
+        return self._policy.name
+
+    def live_builds(self) -> list[str]:
+        """Return the ids of the builds that wait or run, of every principal."""
+        return [build.facts.build_id for build in self._builds.live()]
+
+    def check_ready(self) -> None:
+        """Judge, without waiting, whether a build could be accepted now.
+
+        Raises:
+            Refusal: this supervisor is ending (`SHUTTING_DOWN`), or its journal could not be written
+                when that was last tried (`JOURNAL_UNAVAILABLE`).
+        """
+        if self._closing:
+            raise _ending()
+        if self._chronicle.is_failing:
+            raise Refusal(
+                ErrorCode.JOURNAL_UNAVAILABLE,
+                "the journal cannot be written, so nothing new is started",
+                "Free space, or mend the state folder; builds that run go on.",
+            )
+
+    async def policies(self) -> PolicyList:
+        """See `BuildService.policies`."""
+        return await anyio.to_thread.run_sync(readable_policies, self._config.policy)
+
+    def condition(self) -> Condition:
+        """Return how this supervisor stands, its builds aside."""
+        stuck = sum(build.outlives_kill for build in self._builds.live())
+        free = self._pool.free
+        return Condition(
+            devices_free=free,
+            devices_leased=len(self._devices) - free - stuck,
+            devices_out_of_service=stuck,
+            journal_failing=self._chronicle.is_failing,
+            records_owed=self._chronicle.records_owed,
+            builds_recovered=self._recovered,
+        )
+
     async def _listed(
         self, principal: str, *, session: OpenSession | None, state: State | None, limit: int
     ) -> BuildList:
@@ -293,13 +403,15 @@ class Supervisor:
         ]
         return BuildList(builds=now, left_out=listed.left_out)
 
-    async def _session(self, session_id: str | None, principal: str) -> OpenSession:
+    async def _session(
+        self, session_id: str | None, principal: str, default_policy: str | None = None
+    ) -> OpenSession:
         if not self._sessions.knows(session_id) and session_id is not None:
             stored = await self._archive.session(session_id)
             # Asked again, as another call may have brought it back meanwhile.
             if stored is not None and not self._sessions.knows(session_id):
                 self._sessions.restore(stored)
-        return self._sessions.find(session_id, principal)
+        return self._sessions.find(session_id, principal, default_policy)
 
     def _attended(self, build_id: str, principal: str) -> Build | None:
         """Return a build of this supervisor's and note that somebody asked about it."""
@@ -313,22 +425,36 @@ class Supervisor:
         request: StartRequest,
         admitted: Admitted,
         policy: Policy,
+        base: Policy,
         session: OpenSession,
         config: SupervisorConfig,
+        outlook: Outlook,
     ) -> Build:
         if self._closing:
-            raise Refusal(
-                ErrorCode.SHUTTING_DOWN, "this server is ending", "Start the build on another one."
-            )
+            raise _ending()
         self._builds.check_room(admitted, session)
-        build = make_build(request, admitted, policy, session, config, self._chronicle)
+        unsure = check_fit(session, outlook.estimate, self._builds.live(), anyio.current_time())
+        build = make_build(
+            request, admitted, policy, session, config, self._chronicle, self._observers
+        )
+        build.base_policy = base
+        build.expect(outlook)
         self._builds.add(build)
         try:
             # Done as one, so that a caller who is gone cannot leave half of it.
             with anyio.CancelScope(shield=True):
                 await self._chronicle.accept(build)
+                self._observers.accepted(build)
+                if unsure:
+                    await build.note(unsure)
                 self._tasks.start_soon(
-                    carry, build, self._pool, self._chronicle, name=f"build {build.facts.build_id}"
+                    carry,
+                    build,
+                    self._pool,
+                    self._chronicle,
+                    self._reuser,
+                    self._history,
+                    name=f"build {build.facts.build_id}",
                 )
         except Refusal:
             self._builds.remove(build)
@@ -365,6 +491,10 @@ def _config_of(config: SupervisorConfig, front_end: FrontEnd) -> SupervisorConfi
     )
 
 
+def _ending() -> Refusal:
+    return Refusal(ErrorCode.SHUTTING_DOWN, "this server is ending", "Call again in a moment.")
+
+
 def _too_late(build_id: str, state: State) -> Refusal:
     return Refusal(
         ErrorCode.TOO_LATE,
@@ -378,7 +508,7 @@ def _check_wait(wait_s: float) -> None:
         raise Refusal(
             ErrorCode.INVALID_ARGUMENT,
             f"wait_s is between 0 and {MAX_WAIT_S:.0f} seconds, not {wait_s}",
-            "Wait again when a wait is over: that is no error, and the build goes on.",
+            "Give one in that range, and wait again when it is over: the build goes on.",
         )
 
 

@@ -10,6 +10,7 @@ from trt_agent_tools.model.errors import ErrorCode, Refusal
 from trt_agent_tools.model.session import Session, SessionRequest
 from trt_agent_tools.model.snapshot import BuildSummary
 from trt_agent_tools.model.untrusted import one_line
+from trt_agent_tools.policy.files import load_named_policy
 from trt_agent_tools.policy.ledger import Account, reserve, settle
 from trt_agent_tools.policy.policy import Policy
 from trt_agent_tools.progress.cleaning import clean_label
@@ -17,6 +18,9 @@ from trt_agent_tools.store.stored import StoredSession
 
 MAX_SESSIONS = 10_000
 """So many sessions a supervisor keeps; one more is refused."""
+
+MAX_SESSIONS_OF_ONE = 1_000
+"""Likewise of one principal, so that it leaves room for others."""
 
 
 class OpenSession:
@@ -101,20 +105,31 @@ class OpenSession:
 
 
 class Sessions:
-    """All sessions of a supervisor; every principal has a default one."""
+    """All sessions of a supervisor; every principal has a default one.
+
+    `policy` is the supervisor's own: the one of default sessions, unless another is named.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._sessions: dict[str, OpenSession] = {}
-        self._defaults: dict[str, OpenSession] = {}
+        self._defaults: dict[tuple[str, str | None], OpenSession] = {}
 
-    def default(self, owner: str) -> OpenSession:
-        """Return the session of builds that name none: one for each life of a supervisor."""
-        if owner not in self._defaults:
-            session = _session(owner, self._policy, "default")
+    def default(self, owner: str, policy: str | None = None) -> OpenSession:
+        """Return the session of builds that name none: one for each life of a supervisor.
+
+        With `policy`, the name of one, it is that policy's: a principal whose default policy becomes
+        another begins anew.
+
+        Raises:
+            Refusal: the policy's file is gone or no longer valid.
+        """
+        if (owner, policy) not in self._defaults:
+            rules = self._policy if policy is None else load_named_policy(policy)
+            session = _session(owner, rules, "default")
             session.is_default = True
-            self._defaults[owner] = self._add(session)
-        return self._defaults[owner]
+            self._defaults[owner, policy] = self._add(session)
+        return self._defaults[owner, policy]
 
     def restore(self, stored: StoredSession) -> OpenSession:
         """Take a session back that an earlier supervisor opened, with what it has spent."""
@@ -136,14 +151,16 @@ class Sessions:
         """Whether the session is open here, so that the journal need not be asked."""
         return session_id is None or session_id in self._sessions
 
-    def find(self, session_id: str | None, owner: str) -> OpenSession:
+    def find(
+        self, session_id: str | None, owner: str, default_policy: str | None = None
+    ) -> OpenSession:
         """Return a session of this owner; without an id the default one.
 
         Raises:
-            Refusal: no session of this owner has this id.
+            Refusal: no session of this owner has this id; see also `default`.
         """
         if session_id is None:
-            return self.default(owner)
+            return self.default(owner, default_policy)
         session = self._sessions.get(session_id)
         if session is None or session.owner != owner:
             raise Refusal(
@@ -186,10 +203,12 @@ class Sessions:
         return self._add(_session(owner, policy, request.label, request.gpu_time, concurrent))
 
     def _add(self, session: OpenSession) -> OpenSession:
-        if len(self._sessions) >= MAX_SESSIONS:
+        known = self._sessions.values()
+        of_owner = sum(1 for other in known if other.owner == session.owner)
+        if len(known) >= MAX_SESSIONS or of_owner >= MAX_SESSIONS_OF_ONE:
             raise Refusal(
                 ErrorCode.QUEUE_FULL,
-                f"{MAX_SESSIONS} sessions are open",
+                f"{of_owner} sessions of yours are open",
                 "Use a session that is open already.",
             )
         self._sessions[session.session_id] = session

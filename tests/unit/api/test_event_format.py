@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from trt_agent_tools.api.event_format import KEEP_ALIVE, encode_error, encode_snapshot, read_events
 from trt_agent_tools.api.messages import ErrorAnswer
+from trt_agent_tools.model.error_guide import guided
 from trt_agent_tools.model.errors import ErrorCode, ErrorInfo
 from trt_agent_tools.model.snapshot import Snapshot
 from trt_agent_tools.model.states import State
@@ -33,4 +34,4 @@ async def test_events_are_read_as_they_were_written_however_the_stream_is_cut(
     read = [event async for event in read_events(pieces(data, cuts))]
     assert [name for name, _ in read] == ["snapshot", "error"]
     assert Snapshot.model_validate_json(read[0][1]) == SNAPSHOT
-    assert ErrorAnswer.model_validate_json(read[1][1]).error == FAILURE
+    assert ErrorAnswer.model_validate_json(read[1][1]).error == guided(FAILURE)
