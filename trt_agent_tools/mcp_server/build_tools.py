@@ -23,6 +23,7 @@ from trt_agent_tools.mcp_server.waiting import waited, watched
 from trt_agent_tools.model.options import BuildOptions
 from trt_agent_tools.model.request import MAX_WAIT_S, Backend, LimitValue, StartRequest
 from trt_agent_tools.model.snapshot import Detail, Snapshot
+from trt_agent_tools.progress.render import at_detail
 
 WaitS = Annotated[
     float,
@@ -175,11 +176,13 @@ def build_tools(service_of: ServiceOf) -> list[StrictTool]:
         ],
     ) -> Annotated[CallToolResult, Snapshot]:
         """Raise a limit of a running build, up to its policy's ceiling."""
-        return answer(
-            await service_of(context.request_context).extend(
-                build_id, limit=limit, by=by, reason=reason
-            )
+        extended = await service_of(context.request_context).extend(
+            build_id, limit=limit, by=by, reason=reason
         )
+        raised = [use for use in extended.limits or () if use.rule.value == limit]
+        # The phases are in get_progress; what was asked about is the limit.
+        brief = at_detail(extended, Detail.SUMMARY).model_copy(update={"limits": raised})
+        return answer(brief)
 
     return [
         strict_tool(start_build, title="Start a build", annotations=ADDS),

@@ -24,7 +24,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The initializers, those of subgraphs too: how many, and their size, beside the model or in it."""
+    """Initializers and constants, those of subgraphs too: how many, and their size, wherever they are."""
 
     count: int
     bytes: int

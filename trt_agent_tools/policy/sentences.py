@@ -40,6 +40,10 @@ _EXCEEDED_ADVICE = {
     Rule.GPU_MEMORY: "limit the workspace with memory_pool_limits, or use smaller profiles",
 }
 
+_WARNED_ADVICE = {
+    Rule.GPU_BUDGET: "at the limit its builds are ended; open_session gives the next ones a budget",
+}
+
 
 def sentence(
     rule: Rule,
@@ -69,6 +73,8 @@ def sentence(
         what += " (only observed)"
     if level is Level.EXCEEDED:
         return f"{what}; {_EXCEEDED_ADVICE[rule]}"
+    if rule in _WARNED_ADVICE:
+        return f"{what}; {_WARNED_ADVICE[rule]}"
     if said.mode is Mode.ENFORCE and isinstance(said, TimeRule):
         ceiling = said.ceiling or said.limit
         if ceiling > said.limit:

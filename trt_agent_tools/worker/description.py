@@ -45,6 +45,7 @@ def describe(model: ModelProto) -> Description:
     graph = model.graph
     graphs, nodes = _everything(model)
     tensors = [tensor for each in graphs for tensor in _initializers(each)]
+    tensors += _constants(nodes)
     initialized = {tensor.name for tensor in _initializers(graph)}
     ends: Counter[str] = Counter()
     for tensor in tensors:
@@ -108,6 +109,13 @@ def _initializers(graph: GraphProto) -> Iterator[TensorProto]:
     for sparse in graph.sparse_initializer:
         yield sparse.values
         yield sparse.indices
+
+
+def _constants(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
+    """Yield the tensors of Constant nodes: where some exporters keep all of a model's weights."""
+    for node in nodes:
+        if node.op_type == "Constant":
+            yield from (attribute.t for attribute in node.attribute if attribute.HasField("t"))
 
 
 def _place(tensor: TensorProto) -> tuple[str, int]:

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
-from trt_agent_tools.model.findings import TensorInfo, Weights
+from trt_agent_tools.model.findings import Operator, TensorInfo, Weights
 from trt_agent_tools.worker.description import MAX_SHOWN_RANK, describe, size_of
 
 
@@ -43,6 +43,12 @@ def test_nodes_are_counted_in_subgraphs_and_functions_too() -> None:
     assert counts == {"Relu": 3, "Add": 2, "If": 1, "Tanh": 1, "me::Mine": 1}
     assert found.functions == {Operator("me", "Mine")}
     assert found.weights == Weights(count=2, bytes=28)
+
+
+def test_weights_that_are_constant_nodes_are_weights_too() -> None:
+    made = model(graph("Relu", weights=[weight("w", 2)]))
+    made.graph.node.append(helper.make_node("Constant", [], ["c"], value=weight("c", 5)))
+    assert describe(made).weights == Weights(count=2, bytes=28)
 
 
 def test_the_two_names_of_the_standard_domain_are_one() -> None:
