@@ -1,113 +1,55 @@
-"""A real MCP client that talks to the real server over stdio."""
+"""A real MCP client that talks to the real server, over every transport and in both eras."""
 
-import json
-import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
-import anyio
 import pytest
-from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp_types import CallToolResult, TextContent
-from pydantic import BaseModel
 
-from trt_agent_tools.model.errors import ErrorInfo
-from trt_agent_tools.model.snapshot import Snapshot
+from tests.acceptance.agent import Agent
+from tests.acceptance.transports import EVERYWHERE, Connect, Connection, Place, serving
+from tests.faults.conftest import play
 
-
-class Refused(BaseModel):
-    error: ErrorInfo
-
-
-class Agent:
-    """Calls tools as an agent would, and reads answers as the models that the server promises."""
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-
-    async def call(self, tool: str, **arguments: object) -> CallToolResult:
-        return await self.client.call_tool(tool, arguments)
-
-    async def snapshot(self, tool: str, **arguments: object) -> Snapshot:
-        result = await self.call(tool, **arguments)
-        assert not result.is_error, result.content
-        return Snapshot.model_validate(result.structured_content)
-
-    async def refusal(self, tool: str, **arguments: object) -> ErrorInfo:
-        """Call a tool that must refuse; its text says what the structure says."""
-        result = await self.call(tool, **arguments)
-        assert result.is_error, result.structured_content
-        error = Refused.model_validate(result.structured_content).error
-        text = result.content[0]
-        assert isinstance(text, TextContent)
-        assert error.code.value in text.text
-        assert error.message in text.text
-        assert error.hint, "a refusal tells what to do"
-        return error
-
-    async def until(self, build_id: str, condition: str, *, within_s: float = 60) -> Snapshot:
-        """Poll without pause until the running phase's path contains `condition`, or the end."""
-        with anyio.fail_after(within_s):
-            while True:
-                snapshot = await self.snapshot("get_progress", build_id=build_id)
-                if snapshot.ended or condition in (snapshot.current or ""):
-                    return snapshot
-
-    async def end(self, build_id: str, *, within_s: float = 120) -> Snapshot:
-        """Wait for the end as an agent does, with `wait_s`, and return the full snapshot."""
-        with anyio.fail_after(within_s):
-            snapshot = await self.snapshot("get_progress", build_id=build_id)
-            while not snapshot.ended:
-                snapshot = await self.snapshot(
-                    "get_progress", build_id=build_id, wait_s=20, since_seq=snapshot.seq
-                )
-            return await self.snapshot("get_progress", build_id=build_id, detail="full")
+__all__ = ["play"]
 
 
 class Serve(Protocol):
-    def __call__(
-        self, *options: str, environment: dict[str, str] | None = None
-    ) -> AbstractAsyncContextManager[Agent]: ...
+    def __call__(self, *options: str) -> AbstractAsyncContextManager[Agent]:
+        """Start a server with the options of `trt-agent-tools serve`, and be its client."""
 
 
-def server(root: Path, state: Path, *options: str) -> list[str]:
-    """Return the arguments of Python that start a server on a root and a state folder."""
-    return [
-        *("-m", "trt_agent_tools", "serve"),
-        *("--root", str(root), "--state-dir", str(state)),
-        *options,
-    ]
+class ServeMany(Protocol):
+    def __call__(self, *options: str) -> AbstractAsyncContextManager[Connect]:
+        """Start a server, and return what connects a client to it."""
 
 
-@asynccontextmanager
-async def connected(
-    arguments: list[str], environment: dict[str, str] | None = None
-) -> AsyncIterator[Agent]:
-    """Start a server and be its client."""
-    parameters = StdioServerParameters(
-        command=sys.executable, args=arguments, env={**os.environ, **(environment or {})}
-    )
-    async with Client(stdio_client(parameters)) as client:
-        yield Agent(client)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what takes a connection over all of them, or over those that its mark `over` names."""
+    if "connection" in metafunc.fixturenames:
+        mark = metafunc.definition.get_closest_marker("over")
+        if mark:
+            assert mark.kwargs["reason"]
+        metafunc.parametrize("connection", mark.args if mark else EVERYWHERE, ids=str)
 
 
 @pytest.fixture
-def serve(root: Path, tmp_path: Path, nothing_left: None) -> Serve:
-    """Start `trt-agent-tools serve` on a root and a state folder of the test's own."""
+def place(root: Path, tmp_path: Path, nothing_left: None) -> Place:
+    return Place(root, tmp_path / "state")
 
-    def start(
-        *options: str, environment: dict[str, str] | None = None
-    ) -> AbstractAsyncContextManager[Agent]:
-        arguments = server(root, tmp_path / "state", "--embedded", *options)
-        return connected(arguments, environment)
+
+@pytest.fixture
+def serve_many(connection: Connection, place: Place) -> ServeMany:
+    return lambda *options: serving(connection, place, *options)
+
+
+@pytest.fixture
+def serve(serve_many: ServeMany) -> Serve:
+    """Start a server on a root and a state folder of the test's own."""
+
+    @asynccontextmanager
+    async def start(*options: str) -> AsyncIterator[Agent]:
+        async with serve_many(*options) as connect, connect() as agent:
+            yield agent
 
     return start
-
-
-def size(model: BaseModel) -> int:
-    """Return the bytes of a model as compact JSON."""
-    return len(json.dumps(model.model_dump(mode="json", exclude_none=True), separators=(",", ":")))

@@ -2,22 +2,38 @@
 
 import shutil
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import anyio
 import pytest
 
-from tests.acceptance.conftest import Agent, connected, server
+from tests.acceptance.agent import Agent
+from tests.acceptance.conftest import ServeMany
+from tests.acceptance.transports import (
+    Connect,
+    Connection,
+    Era,
+    Place,
+    Transport,
+    arguments,
+    over,
+)
 from tests.conftest import Models
 from tests.faults.test_shutdown import Popen, Server, close_stdin, exit_of, send
-from tests.hosts import ATTACHED, command, host_of, stop_host
+from tests.hosts import command, host_of, stop_host
 from trt_agent_tools.cli.demo_models import transformer
 from trt_agent_tools.model.snapshot import BuildList
 from trt_agent_tools.model.states import Reason, Rung, State
 
-pytestmark = [pytest.mark.anyio, pytest.mark.tensorrt_rtx]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.tensorrt_rtx,
+    over(
+        Connection(Transport.ATTACHED, Era.NEWEST),
+        reason="It is about front ends and a supervisor that are processes of their own.",
+    ),
+]
 
 SILENT = "Determining refit engines"
 LEAVES_S = 5.0
@@ -25,18 +41,10 @@ LEAVES_S = 5.0
 
 
 @pytest.fixture
-def state(tmp_path: Path, nothing_left: None) -> Iterator[Path]:
-    """A state folder whose supervisor is ended after the test."""
-    yield tmp_path / "state"
-    stop_host(tmp_path / "state")
-
-
-@pytest.fixture
-def attach(root: Path, state: Path) -> Callable[[], AbstractAsyncContextManager[Agent]]:
-    return lambda: connected(server(root, state), ATTACHED)
-
-
-Attach = Callable[[], AbstractAsyncContextManager[Agent]]
+async def attach(serve_many: ServeMany) -> AsyncIterator[Connect]:
+    """Connect a client to the state folder's supervisor; it is ended after the test."""
+    async with serve_many() as connect:
+        yield connect
 
 
 async def builds(agent: Agent) -> dict[str, State]:
@@ -56,7 +64,7 @@ async def in_silent_step(agent: Agent, build_id: str) -> None:
 
 
 async def test_two_clients_see_each_others_builds_and_either_can_cancel(
-    attach: Attach, root: Path, models: Models
+    attach: Connect, root: Path, models: Models
 ) -> None:
     shutil.copy(models.silent, root)
     shutil.copy(models.quick, root)
@@ -81,52 +89,51 @@ async def test_two_clients_see_each_others_builds_and_either_can_cancel(
     ],
 )
 async def test_a_build_goes_on_when_its_client_leaves_and_the_next_one_finds_it(
-    attach: Attach,
-    root: Path,
-    state: Path,
+    attach: Connect,
+    place: Place,
     monkeypatch: pytest.MonkeyPatch,
     leave: Callable[[Popen], None],
 ) -> None:
     monkeypatch.setenv("TRT_AGENT_TOOLS_EMBEDDED", "0")
     # Long enough to leave in the middle of it, on a machine of any speed.
-    transformer(root / "lasting.onnx", blocks=32)
-    client = Server(server(root, state), state)
+    transformer(place.root / "lasting.onnx", blocks=32)
+    client = Server(arguments(place), place.state)
     await client.start_build("lasting.onnx", "auto")
     leave(client.process)
     with anyio.fail_after(LEAVES_S):
         await anyio.to_thread.run_sync(client.process.wait)
     client.close()
-    assert not (root / "lasting.engine").exists(), "it was to leave before the end"
+    assert not (place.root / "lasting.engine").exists(), "it was to leave before the end"
     async with attach() as following:
         (build_id,) = await builds(following)
         assert (await following.end(build_id)).state is State.SUCCEEDED
 
 
 async def test_an_idempotency_key_names_the_same_build_across_a_restart_of_the_supervisor(
-    attach: Attach, root: Path, state: Path, models: Models
+    attach: Connect, place: Place, models: Models
 ) -> None:
-    shutil.copy(models.quick, root)
+    shutil.copy(models.quick, place.root)
     async with attach() as agent:
         first = await agent.snapshot("start_build", model="quick.onnx", idempotency_key="k")
         ended = await agent.end(first.build_id)
-    before = host_of(state)
-    stop_host(state)
+    before = host_of(place.state)
+    stop_host(place.state)
     async with attach() as agent:
         again = await agent.snapshot("start_build", model="quick.onnx", idempotency_key="k")
         assert (again.build_id, again.state) == (first.build_id, State.SUCCEEDED)
         assert again.result == ended.result
-        assert host_of(state) != before
+        assert host_of(place.state) != before
 
 
 async def test_a_supervisor_that_is_killed_leaves_a_lost_build_and_a_free_device(
-    attach: Attach, root: Path, state: Path, models: Models
+    attach: Connect, place: Place, models: Models
 ) -> None:
-    shutil.copy(models.silent, root)
-    shutil.copy(models.quick, root)
+    shutil.copy(models.silent, place.root)
+    shutil.copy(models.quick, place.root)
     async with attach() as agent:
         started = await agent.snapshot("start_build", model="silent.onnx")
         await in_silent_step(agent, started.build_id)
-        host = host_of(state)
+        host = host_of(place.state)
         workers = host.children(recursive=True)
         assert workers
         host.kill()
@@ -141,14 +148,19 @@ async def test_a_supervisor_that_is_killed_leaves_a_lost_build_and_a_free_device
         assert (lost.state, lost.reason) == (State.LOST, Reason.SUPERVISOR_LOST)
         following = await agent.snapshot("start_build", model="quick.onnx")
         assert (await agent.end(following.build_id)).state is State.SUCCEEDED
-    assert sorted(path.suffix for path in root.iterdir()) == [".engine", ".json", ".onnx", ".onnx"]
+    assert sorted(path.suffix for path in place.root.iterdir()) == [
+        ".engine",
+        ".json",
+        ".onnx",
+        ".onnx",
+    ]
 
 
 async def test_an_embedded_server_is_refused_while_another_supervisor_holds_the_folder(
-    attach: Attach, root: Path, state: Path
+    attach: Connect, place: Place
 ) -> None:
     async with attach():
-        refused = command("serve", "--embedded", "--root", root, "--state-dir", state)
+        refused = command("serve", "--embedded", "--root", place.root, "--state-dir", place.state)
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: supervisor_running: ")
     assert "--embedded" in refused.stderr.splitlines()[1]

@@ -11,12 +11,24 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.acceptance.conftest import Agent, Serve
+from tests.acceptance.agent import Agent
+from tests.acceptance.conftest import Serve
+from tests.acceptance.transports import EACH_TRANSPORT, STDIO, over
 from tests.conftest import Models
 from trt_agent_tools.model.errors import ErrorCode, ErrorInfo
 from trt_agent_tools.model.states import Reason, State
 
-pytestmark = [pytest.mark.anyio, pytest.mark.tensorrt_rtx]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.tensorrt_rtx,
+    over(
+        *EACH_TRANSPORT,
+        reason="An era frames a refusal and does not change it; test_everywhere.py compares both.",
+    ),
+]
+
+worker_judges = over(STDIO, reason="The build's worker judges, and never sees a transport.")
+kernel_refuses = over(STDIO, reason="What the kernel refuses it refuses to every supervisor.")
 
 
 def save(
@@ -73,6 +85,7 @@ async def test_a_model_that_is_not_there_or_no_file_is_refused(serve: Serve, roo
     assert listed.structured_content == {"builds": [], "left_out": 0}
 
 
+@worker_judges
 async def test_truncated_and_garbage_models_fail_as_invalid(
     serve: Serve, root: Path, models: Models
 ) -> None:
@@ -86,6 +99,7 @@ async def test_truncated_and_garbage_models_fail_as_invalid(
     assert not list(root.glob("*.engine*"))
 
 
+@worker_judges
 async def test_every_unsupported_operator_is_named(serve: Serve, root: Path) -> None:
     save(
         root / "custom.onnx",
@@ -104,6 +118,24 @@ async def test_every_unsupported_operator_is_named(serve: Serve, root: Path) -> 
     assert "Foo" in error.message
 
 
+@worker_judges
+async def test_an_operator_that_the_parser_only_shakes_its_head_at_is_named_too(
+    serve: Serve, root: Path
+) -> None:
+    save(
+        root / "sequence.onnx",
+        [
+            helper.make_node("SequenceConstruct", ["x", "x"], ["s"]),
+            helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0),
+        ],
+    )
+    async with serve() as agent:
+        error = await failure(agent, model="sequence.onnx")
+    assert error.code is ErrorCode.UNSUPPORTED_OPERATORS
+    assert error.details["operators"] == ["ConcatFromSequence", "SequenceConstruct"]
+
+
+@worker_judges
 async def test_missing_external_data_is_named(serve: Serve, root: Path) -> None:
     weight = numpy_helper.from_array(np.ones((1, 4), np.float32), "w")
     path = root / "external.onnx"
@@ -120,6 +152,7 @@ async def test_missing_external_data_is_named(serve: Serve, root: Path) -> None:
     assert "weights.bin" in error.message
 
 
+@worker_judges
 async def test_dynamic_inputs_without_a_profile_are_named_with_an_example(
     serve: Serve, root: Path
 ) -> None:
@@ -156,6 +189,7 @@ async def test_a_profile_whose_min_exceeds_its_max_is_refused(serve: Serve, root
     assert "min <= opt <= max" in error.message
 
 
+@worker_judges
 async def test_unknown_options_flags_and_levels_are_refused_with_the_valid_ones(
     serve: Serve, root: Path, models: Models
 ) -> None:
@@ -166,7 +200,12 @@ async def test_unknown_options_flags_and_levels_are_refused_with_the_valid_ones(
         )
         flag = await failure(agent, model="quick.onnx", options={"flags": ["FP16"]})
         level = await failure(agent, model="quick.onnx", options={"builder_optimization_level": 9})
-        cache = await failure(agent, model="quick.onnx", options={"timing_cache": "a.cache"})
+        cache = await agent.refusal(
+            "start_build",
+            model="quick.onnx",
+            backend="tensorrt_rtx",
+            options={"timing_cache": "a.cache"},
+        )
         hardware = await failure(
             agent, model="quick.onnx", options={"hardware_compatibility_level": "AMPERE_PLUS"}
         )
@@ -178,6 +217,7 @@ async def test_unknown_options_flags_and_levels_are_refused_with_the_valid_ones(
     assert level.code is ErrorCode.UNSUPPORTED_OPTION
     assert "5" in level.message
     assert cache.code is ErrorCode.UNSUPPORTED_OPTION
+    assert "backend tensorrt" in cache.hint
     assert hardware.code is ErrorCode.UNSUPPORTED_OPTION
     assert not list(root.glob("*.engine*"))
 
@@ -210,6 +250,7 @@ async def test_paths_outside_the_roots_are_refused_also_through_dots_and_links(
     assert sorted(path.name for path in outside.iterdir()) == ["model.onnx"]
 
 
+@worker_judges
 async def test_external_data_outside_the_roots_is_refused(serve: Serve, root: Path) -> None:
     weight = numpy_helper.from_array(np.ones((1, 4), np.float32), "w")
     weight.ClearField("raw_data")
@@ -258,6 +299,7 @@ def small_disk(root: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@kernel_refuses
 async def test_a_full_disk_fails_the_build_and_leaves_nothing(
     serve: Serve, root: Path, models: Models, small_disk: Path
 ) -> None:
@@ -280,6 +322,7 @@ def read_only(root: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@kernel_refuses
 async def test_a_folder_that_takes_no_file_is_refused(
     serve: Serve, root: Path, models: Models, read_only: Path
 ) -> None:
@@ -291,6 +334,7 @@ async def test_a_folder_that_takes_no_file_is_refused(
     assert error.code is ErrorCode.OUTPUT_NOT_WRITABLE
 
 
+@worker_judges
 async def test_a_crash_in_native_code_is_told_as_one_and_the_next_build_runs(
     serve: Serve, root: Path, models: Models, tmp_path: Path
 ) -> None:

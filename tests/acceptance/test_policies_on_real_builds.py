@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import Agent, Serve
+from tests.acceptance.agent import Agent
+from tests.acceptance.conftest import Serve
+from tests.acceptance.transports import EACH_TRANSPORT, STDIO, over
 from tests.conftest import Models
 from trt_agent_tools.model.errors import ErrorCode
 from trt_agent_tools.model.session import Session
@@ -13,7 +15,11 @@ from trt_agent_tools.model.snapshot import Snapshot
 from trt_agent_tools.model.states import Reason, Rung, State
 from trt_agent_tools.model.verdict import Action, Level, Rule, Verdict
 
-pytestmark = [pytest.mark.anyio, pytest.mark.tensorrt_rtx]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.tensorrt_rtx,
+    over(STDIO, reason="Policies are carried out by the supervisor; such builds take their time."),
+]
 
 POLICY = """
 [escalation]
@@ -176,6 +182,7 @@ async def test_an_extension_asked_for_after_the_warning_saves_the_build(
     assert too_late.code is ErrorCode.TOO_LATE
 
 
+@over(*EACH_TRANSPORT, reason="A refusal comes at once, and says the same everywhere.")
 async def test_bad_limits_sessions_and_extensions_are_refused_with_what_is_valid(
     serve: Serve, root: Path, models: Models, policy: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""Real TensorRT-RTX builds, driven by a real MCP client over stdio."""
+"""Real TensorRT-RTX builds, driven by a real MCP client."""
 
 import hashlib
 import json
@@ -8,12 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import Serve
+from tests.acceptance.transports import EACH_TRANSPORT, STDIO, over
 from tests.conftest import Models
 from trt_agent_tools.model.manifest import Manifest
 from trt_agent_tools.model.snapshot import Phase, PhaseStatus
 from trt_agent_tools.model.states import Reason, Rung, State
 
-pytestmark = [pytest.mark.anyio, pytest.mark.tensorrt_rtx]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.tensorrt_rtx,
+    over(STDIO, reason="The library and the worker do this, whoever asked for it."),
+]
 
 SILENT = "Determining refit engines"
 
@@ -22,6 +27,7 @@ def names(phases: list[Phase]) -> list[str]:
     return [name for phase in phases for name in (phase.name, *names(phase.children))]
 
 
+@over(*EACH_TRANSPORT, reason="The one real build that each transport has to carry.")
 async def test_a_build_leaves_a_verified_engine_and_its_manifest(
     serve: Serve, root: Path, models: Models
 ) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import anyio
 import psutil
 
-from tests.acceptance.conftest import Agent
+from tests.acceptance.agent import Agent
 from tests.benchmarks.harness import Place, Row, print_table, serve, workplace
 from trt_agent_tools.model.events import PhaseStarted, StepCompleted, WorkerEvent
 from trt_agent_tools.model.states import State

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from tests.acceptance.conftest import Agent
+from tests.acceptance.agent import Agent
 from tests.benchmarks.harness import (
     POLL_BOUND_S,
     Place,

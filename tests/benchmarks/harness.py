@@ -22,7 +22,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from pydantic import Field, TypeAdapter
 
-from tests.acceptance.conftest import Agent
+from tests.acceptance.agent import Agent
 from tests.hosts import stop_host
 from trt_agent_tools.cli.demo_models import transformer
 from trt_agent_tools.model.events import (

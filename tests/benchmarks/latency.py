@@ -10,7 +10,7 @@ from statistics import median
 
 import anyio
 
-from tests.acceptance.conftest import Agent
+from tests.acceptance.agent import Agent
 from tests.benchmarks.harness import (
     Place,
     Row,

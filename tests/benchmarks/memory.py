@@ -9,7 +9,7 @@ from time import monotonic
 import anyio
 import psutil
 
-from tests.acceptance.conftest import Agent
+from tests.acceptance.agent import Agent
 from tests.benchmarks.harness import Place, Row, print_table, serve, workplace
 from trt_agent_tools.model.states import State
 

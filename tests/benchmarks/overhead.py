@@ -14,7 +14,7 @@ from statistics import geometric_mean, median, stdev
 
 import anyio
 
-from tests.acceptance.conftest import Agent
+from tests.acceptance.agent import Agent
 from tests.benchmarks.harness import Place, Row, middle, print_table, serve, spread, workplace
 from trt_agent_tools.model.events import Heartbeat
 from trt_agent_tools.model.manifest import Manifest

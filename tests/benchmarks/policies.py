@@ -5,7 +5,7 @@ Run as `python -m tests.benchmarks.policies`. It takes about a minute and a half
 
 import anyio
 
-from tests.acceptance.conftest import Agent
+from tests.acceptance.agent import Agent
 from tests.benchmarks.harness import serve, workplace
 from trt_agent_tools.model.session import Session
 from trt_agent_tools.model.snapshot import Snapshot

@@ -8,7 +8,7 @@ from statistics import mean
 import anyio
 import psutil
 
-from tests.acceptance.conftest import Agent
+from tests.acceptance.agent import Agent
 from tests.benchmarks.harness import (
     POLL_BOUND_S,
     Place,

@@ -18,8 +18,10 @@ from pydantic import BaseModel
 from trt_agent_tools.model.options import BuildOptions
 from trt_agent_tools.model.request import Backend, StartRequest
 from trt_agent_tools.supervisor import launch
-from trt_agent_tools.supervisor.config import SupervisorConfig
+from trt_agent_tools.supervisor.config import EngineCacheConfig, SupervisorConfig
 from trt_agent_tools.supervisor.service import Supervisor
+
+CACHE_BYTES = 1 << 30
 
 
 class HostOrder(BaseModel):
@@ -35,6 +37,8 @@ class HostOrder(BaseModel):
     """Cancel a build once it is in this phase."""
     clock_step_s: float | None = None
     """Step the supervisor's wall clock by so much once a build is being parsed."""
+    engine_cache: str | None = None
+    """Keep engines there for reuse."""
     own_fault: str | None = None
     """As the interposer has it; in the supervisor."""
     worker_fault: str | None = None
@@ -84,7 +88,14 @@ async def follow(supervisor: Supervisor, build_id: str, order: HostOrder) -> Non
 async def serve(order: HostOrder) -> None:
     """Open a supervisor, start the builds, follow them to their ends."""
     root = Path(order.root)
-    config = SupervisorConfig(Path(order.state), (root,), policy=order.policy, enable_replay=True)
+    config = SupervisorConfig(
+        *(Path(order.state), (root,)),
+        policy=order.policy,
+        enable_replay=True,
+        engine_cache=EngineCacheConfig(Path(order.engine_cache), CACHE_BYTES)
+        if order.engine_cache
+        else None,
+    )
     async with Supervisor(config) as supervisor:
         say("open")
         started: list[str] = []

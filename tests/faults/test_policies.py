@@ -6,7 +6,10 @@ import anyio
 import pytest
 
 from tests.faults.conftest import Play, Supervise, Watcher
+from trt_agent_tools.model.duration import parse_duration
 from trt_agent_tools.model.errors import ErrorCode, Refusal
+from trt_agent_tools.model.options import BuildOptions
+from trt_agent_tools.model.proposal import Change, Proposal
 from trt_agent_tools.model.session import SessionRequest
 from trt_agent_tools.model.snapshot import Snapshot
 from trt_agent_tools.model.states import Reason, Rung, State
@@ -20,6 +23,11 @@ SILENT = ("Determining refit engines",)
 
 def rules(text: str) -> str:
     return f"[rules]\n{text}\n{GRACES}"
+
+
+def _whole(proposal: Proposal) -> str:
+    assert proposal.expected_s
+    return f"{round(proposal.expected_s)}s"
 
 
 def given(snapshot: Snapshot, action: Action) -> list[Verdict]:
@@ -229,3 +237,64 @@ async def _state_of(watcher: Watcher, build: str, state: State) -> None:
             if any(found.build_id == build for found in listed.builds):
                 return
             await anyio.sleep(0.05)
+
+
+async def test_a_build_over_its_limit_is_answered_with_what_to_try_next(
+    supervise: Supervise, play: Play
+) -> None:
+    text = 'build_time = { limit = "2s", ceiling = "1m" }\n[session]\nextension_total = "1h"\n'
+    async with supervise(rules(text)) as watcher:
+        build = await watcher.start(play())
+        ended = await watcher.end(build)
+        shown = await watcher.service.progress(build)
+    async with supervise(rules(text)) as watcher:
+        # Another supervisor knows it from the journal alone.
+        stored = await watcher.service.progress(build)
+    assert (ended.state, ended.reason) == (State.CANCELLED, Reason.BUILD_TIME)
+    assert ended.proposals
+    level, longer = ended.proposals
+    # Level 3 was read back in this recording; no build has told yet how long another level takes.
+    assert level.change == Change(builder_optimization_level=1)
+    assert level.expected_s is None
+    assert longer.change == Change(longer=Rule.BUILD_TIME)
+    assert "up to 1m00s is allowed" in longer.why
+    assert ended.summary.endswith("; try builder_optimization_level 1")
+    assert shown.proposals == stored.proposals == ended.proposals
+
+
+async def test_past_builds_of_the_model_tell_how_much_longer_the_limit_has_to_be(
+    supervise: Supervise, play: Play
+) -> None:
+    request = play(speed=5)
+    again = request.model_copy(
+        update={"options": BuildOptions(overwrite=True), "limits": {"build_time": "1s"}}
+    )
+    lower = BuildOptions(overwrite=True, builder_optimization_level=1)
+    async with supervise(rules('build_time = "1m"')) as watcher:
+        first = await watcher.end(await watcher.start(request))
+        await watcher.end(await watcher.start(request.model_copy(update={"options": lower})))
+        ended = await watcher.end(await watcher.start(again))
+    assert first.state is State.SUCCEEDED
+    assert (ended.state, ended.reason) == (State.CANCELLED, Reason.BUILD_TIME)
+    assert ended.proposals
+    [longer] = [proposal for proposal in ended.proposals if proposal.change.limits]
+    assert longer.expected_s == pytest.approx(first.gpu_s, abs=0.2)
+    assert longer.high_s
+    assert longer.change.limits
+    assert parse_duration(longer.change.limits[Rule.BUILD_TIME]) >= longer.high_s
+    assert "1 past build of this model" in longer.why
+    # Of level 1 it is known by now that it takes as long; of level 0 nothing is known.
+    [level] = [proposal for proposal in ended.proposals if not proposal.change.limits]
+    assert level.change == Change(builder_optimization_level=0)
+    assert ended.summary.endswith(f"; try {longer.change.text} (takes about {_whole(longer)})")
+
+
+async def test_a_build_that_nobody_limits_is_answered_with_no_proposal(
+    supervise: Supervise, play: Play
+) -> None:
+    async with supervise(rules('build_time = "1m"')) as watcher:
+        build = await watcher.start(play())
+        await watcher.until(build, SILENT)
+        ended = await watcher.cancel(build)
+    assert ended.state is State.CANCELLED
+    assert ended.proposals is None

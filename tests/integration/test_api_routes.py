@@ -219,7 +219,7 @@ async def test_the_schema_names_every_model_that_goes_over_the_api(api: Served) 
     assert schema["openapi"].startswith("3.")
     models = (
         "Snapshot Phase Progress Activity LimitUse Verdict Result BuildList BuildSummary BuildLog "
-        "LogEntry Session SessionRequest StartBody StartRequest BuildOptions FrontEnd CancelBody "
+        "LogEntry Session SessionBody StartBody StartRequest BuildOptions FrontEnd CancelBody "
         "ExtendBody StopBody Hello Health ErrorAnswer ErrorInfo ErrorCode State Reason Detail Severity"
     )
     assert set(models.split()) <= set(schema["components"]["schemas"])

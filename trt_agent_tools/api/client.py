@@ -28,6 +28,7 @@ from trt_agent_tools.api.messages import (
     ErrorAnswer,
     ExtendBody,
     InspectBody,
+    SessionBody,
     StartBody,
 )
 from trt_agent_tools.model.documents import PolicyList, Recording
@@ -179,8 +180,8 @@ class RemoteService:
 
     async def open_session(self, request: SessionRequest) -> Session:
         """See `BuildService.open_session`."""
-        named = request.model_copy(update={"policy": request.policy or self._front_end.policy})
-        return Session.model_validate_json(await self._call("POST", "/v1/sessions", body=named))
+        body = SessionBody(**request.model_dump(), front_end=self._front_end)
+        return Session.model_validate_json(await self._call("POST", "/v1/sessions", body=body))
 
     async def session(self, session_id: str | None = None) -> Session:
         """See `BuildService.session`."""

@@ -6,6 +6,7 @@ from trt_agent_tools.api.control import Control
 from trt_agent_tools.model.errors import ErrorCode, Refusal
 from trt_agent_tools.model.inspection import Inspection, InspectRequest
 from trt_agent_tools.model.request import FrontEnd, StartRequest
+from trt_agent_tools.model.session import Session, SessionRequest
 from trt_agent_tools.model.snapshot import Snapshot
 
 
@@ -21,6 +22,11 @@ class FrontEndService(Protocol):
         self, request: InspectRequest, *, front_end: FrontEnd | None = None
     ) -> Inspection:
         """See `BuildService.inspect`."""
+
+    async def open_session(
+        self, request: SessionRequest, *, front_end: FrontEnd | None = None
+    ) -> Session:
+        """See `BuildService.open_session`."""
 
 
 def judge_front_end(front_end: FrontEnd | None, control: Control | None) -> None:

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from trt_agent_tools.model.error_guide import GuidedError
 from trt_agent_tools.model.inspection import InspectRequest
 from trt_agent_tools.model.request import FrontEnd, StartRequest
+from trt_agent_tools.model.session import SessionRequest
 from trt_agent_tools.model.trace import traceparent_or_none
 
 API_PROTOCOL = 1
@@ -40,6 +41,17 @@ class InspectBody(_Body):
 
     request: InspectRequest
     front_end: FrontEnd | None = None
+
+
+class SessionBody(SessionRequest):
+    """A session to open. A front end of this host says by `front_end` which policy holds without one."""
+
+    front_end: FrontEnd | None = None
+
+    @property
+    def request(self) -> SessionRequest:
+        """The session itself."""
+        return SessionRequest.model_validate(self.model_dump(exclude={"front_end"}))
 
 
 class CancelBody(_Body):

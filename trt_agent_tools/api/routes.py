@@ -22,6 +22,7 @@ from trt_agent_tools.api.messages import (
     ErrorAnswer,
     ExtendBody,
     Health,
+    SessionBody,
     StartBody,
 )
 from trt_agent_tools.api.metrics_routes import metrics_routes
@@ -32,7 +33,7 @@ from trt_agent_tools.model.errors import ErrorCode, Refusal
 from trt_agent_tools.model.events import Severity
 from trt_agent_tools.model.request import MAX_WAIT_S
 from trt_agent_tools.model.service import BuildService
-from trt_agent_tools.model.session import Session, SessionRequest
+from trt_agent_tools.model.session import Session
 from trt_agent_tools.model.snapshot import BuildList, BuildLog, Detail, Snapshot
 from trt_agent_tools.model.states import State
 
@@ -84,7 +85,7 @@ def make_app(
     add_error_handlers(app)
     shown = [Security(HTTPBearer(auto_error=False))] if takes_tokens else []
     app.include_router(_build_routes(service_of, control), dependencies=shown)
-    app.include_router(_session_routes(service_of), dependencies=shown)
+    app.include_router(_session_routes(service_of, control), dependencies=shown)
     app.include_router(document_routes(service_of), dependencies=shown)
     app.include_router(model_routes(service_of, control), dependencies=shown)
     app.include_router(_health_routes(control, check_ready))
@@ -198,13 +199,20 @@ def _build_routes(service_of: ServiceOf, control: Control | None) -> APIRouter:
     return router
 
 
-def _session_routes(service_of: ServiceOf) -> APIRouter:
+def _session_routes(service_of: ServiceOf, control: Control | None) -> APIRouter:
     router = _router()
 
     @router.post("/v1/sessions", response_model=Session, status_code=HTTPStatus.CREATED)
-    async def open_session(request: Request, body: SessionRequest) -> Response:
+    async def open_session(request: Request, body: SessionBody) -> Response:
         """Open a session with a budget of GPU time."""
-        return answer(await service_of(request).open_session(body), HTTPStatus.CREATED)
+        service = service_of(request)
+        if body.front_end is None:
+            return answer(await service.open_session(body.request), HTTPStatus.CREATED)
+        judge_front_end(body.front_end, control)
+        opened = await cast("FrontEndService", service).open_session(
+            body.request, front_end=body.front_end
+        )
+        return answer(opened, HTTPStatus.CREATED)
 
     @router.get("/v1/sessions/{session_id}", response_model=Session)
     async def get_session(request: Request, session_id: str) -> Response:

@@ -14,7 +14,11 @@ from trt_agent_tools.model.errors import ErrorCode, ErrorInfo, Refusal
 from trt_agent_tools.model.untrusted import one_line
 
 MAX_BODY_BYTES = 1024 * 1024
-"""A longer body is refused before the rest of it is read."""
+"""A longer body is refused, and never kept."""
+
+READ_ON_BYTES = 16 * MAX_BODY_BYTES
+READ_ON_S = 1.0
+"""How much of a longer body is read and dropped, and for how long, so that its sender gets the answer."""
 
 BODY_S = 30.0
 """A body has come within this, or it is waited for no longer."""
@@ -55,18 +59,20 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         body = b""
-        more = _announced(scope) <= MAX_BODY_BYTES
+        more = True
         with anyio.move_on_after(BODY_S) as patience:
-            while more:
+            while more and max(len(body), _announced(scope)) <= MAX_BODY_BYTES:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     return
                 body += message.get("body", b"")
-                more = message.get("more_body", False) and len(body) <= MAX_BODY_BYTES
+                more = message.get("more_body", False)
         if patience.cancelled_caught:
             await _too_slow()(scope, receive, send)
             return
         if max(len(body), _announced(scope)) > MAX_BODY_BYTES:
+            if more:
+                await _read_on(receive)
             await _too_large()(scope, receive, send)
             return
         unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -75,6 +81,17 @@ class BodyLimit:
             return unread.pop() if unread else await receive()
 
         await self._app(scope, replay, send)
+
+
+async def _read_on(receive: Receive) -> None:
+    """Read and drop what is still being sent: a caller whose connection breaks sees no answer."""
+    size = 0
+    with anyio.move_on_after(READ_ON_S):
+        while size <= READ_ON_BYTES:
+            message = await receive()
+            size += len(message.get("body", b""))
+            if not message.get("more_body", False):
+                return
 
 
 def _too_large() -> Response:
@@ -95,7 +112,7 @@ def _too_slow() -> Response:
 
 def _unread(message: str, hint: str, status: HTTPStatus) -> Response:
     refused = refuse(ErrorInfo(ErrorCode.INVALID_ARGUMENT, message, hint), status)
-    # The rest of the body is not waited for.
+    # The rest of the body is not waited for any longer.
     refused.headers["Connection"] = "close"
     return refused
 

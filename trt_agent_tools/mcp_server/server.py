@@ -11,6 +11,7 @@ from trt_agent_tools.mcp_server.model_tools import model_tools
 from trt_agent_tools.mcp_server.prompts import add_prompts
 from trt_agent_tools.mcp_server.resources import add_resources
 from trt_agent_tools.mcp_server.session_tools import session_tools
+from trt_agent_tools.mcp_server.strict_server import StrictServer
 from trt_agent_tools.mcp_server.subscriptions import Subscriptions
 from trt_agent_tools.mcp_server.tasks import Tasks
 
@@ -24,7 +25,7 @@ INSTRUCTIONS = (
 
 def make_server(service_of: ServiceOf) -> MCPServer[None]:
     """Return a server; `service_of` says whose builds a request is about."""
-    server = MCPServer[None](
+    server = StrictServer(
         "trt-agent-tools",
         title="TensorRT builds",
         version=__version__,
