@@ -214,7 +214,7 @@ async def test_tokens_that_cannot_be_read_let_nobody_in_until_they_can(
     good = path.read_bytes()
     try:
         path.write_text('{"version": 1, "tokens": [{"id"')
-        refused(await known.get("/v1/builds"), 503, ErrorCode.UNAUTHENTICATED)
+        refused(await known.get("/v1/builds"), 503, ErrorCode.CANNOT_AUTHENTICATE)
         assert (await unknown.get("/healthz")).status_code == 200
     finally:
         path.write_bytes(good)

@@ -274,7 +274,7 @@ async def test_while_an_issuer_cannot_be_asked_its_tokens_let_nobody_in(
     with web_server(root, tmp_path / "state", *options) as server:
         async with plain(server) as http:
             answer = await http.get("/v1/builds", headers=bearer(gone.token()))
-            refused(answer, 503, ErrorCode.UNAUTHENTICATED)
+            refused(answer, 503, ErrorCode.CANNOT_AUTHENTICATE)
             # Who has a token of this server's own needs no issuer.
             assert (await http.get("/v1/builds", headers=bearer(token))).status_code == 200
             assert (await http.get("/healthz")).status_code == 200

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from trt_agent_tools.api.addresses import Addresses
 from trt_agent_tools.api.answers import refuse
 from trt_agent_tools.api.authentication import Authenticator, ScopeMissingError, UnjudgedError
+from trt_agent_tools.api.status import STATUS
 from trt_agent_tools.api.strict import BodyLimit
 from trt_agent_tools.model.errors import ErrorCode, ErrorInfo
 from trt_agent_tools.supervisor.principals import LOCAL_CALLER, Caller
@@ -153,11 +154,11 @@ class Gate:
             self._told = str(error)
             return _Refused(
                 ErrorInfo(
-                    ErrorCode.UNAUTHENTICATED,
+                    ErrorCode.CANNOT_AUTHENTICATE,
                     "this server cannot judge tokens at the moment, so it lets nobody in",
                     "Try again later; its operator finds the reason in its log.",
                 ),
-                HTTPStatus.SERVICE_UNAVAILABLE,
+                STATUS[ErrorCode.CANNOT_AUTHENTICATE],
             )
         except ScopeMissingError as error:
             return self._unauthenticated(

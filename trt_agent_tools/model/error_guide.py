@@ -62,6 +62,11 @@ GUIDES: dict[ErrorCode, Guide] = {
         "Send `Authorization: Bearer TOKEN` with a token that the operator made.",
         Retry.CHANGED,
     ),
+    ErrorCode.CANNOT_AUTHENTICATE: Guide(
+        "The server cannot judge tokens at the moment, so it lets nobody in.",
+        "The operator finds the reason in the server's log: the file of tokens, or the issuer's keys.",
+        Retry.LATER,
+    ),
     ErrorCode.UNKNOWN_BUILD: Guide(
         "No build of this caller has this id.",
         "Take an id from `list_builds`.",

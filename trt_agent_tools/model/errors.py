@@ -51,6 +51,7 @@ class ErrorCode(str, Enum):
     TOO_LATE = "too_late"
     TIMED_OUT = "timed_out"
     UNAUTHENTICATED = "unauthenticated"
+    CANNOT_AUTHENTICATE = "cannot_authenticate"
     POLICY_NOT_ALLOWED = "policy_not_allowed"
     JOURNAL_UNAVAILABLE = "journal_unavailable"
     SHUTTING_DOWN = "shutting_down"

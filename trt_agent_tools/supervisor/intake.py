@@ -69,7 +69,7 @@ def make_build(
         folder.mkdir(mode=0o700, parents=True)
     except OSError as error:
         raise Refusal(
-            ErrorCode.INTERNAL_ERROR,
+            ErrorCode.JOURNAL_UNAVAILABLE,
             f"the state folder {config.state_dir} takes no new build: {error.strerror}",
             "Check its disk and permissions, or give another one with --state-dir.",
         ) from error
