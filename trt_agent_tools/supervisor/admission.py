@@ -58,7 +58,7 @@ def admit(request: StartRequest, config: SupervisorConfig, devices: tuple[Device
         update={
             "plugins": judge_plugins(request.options.plugins, config),
             "timing_cache": _timing_cache(
-                request.options.timing_cache, config.roots, model, output, manifest
+                request.options.timing_cache, backend, config.roots, {model, output, manifest}
             ),
         }
     )
@@ -265,15 +265,46 @@ def judge_plugins(asked: list[str], config: SupervisorConfig) -> list[str]:
 
 
 def _timing_cache(
-    asked: str | None, roots: tuple[Path, ...], model: Path, output: Path, manifest: Path
+    asked: str | None, backend: Chosen, roots: tuple[Path, ...], others: set[Path]
 ) -> str | None:
+    """Return the timing cache's path, absolute: a file in a folder that is there, or such a folder."""
     if asked is None:
         return None
+    if backend == "tensorrt_rtx":
+        raise Refusal(
+            ErrorCode.UNSUPPORTED_OPTION,
+            "timing_cache has no effect with tensorrt_rtx, which compiles for the GPU when an engine is "
+            "loaded",
+            "Leave timing_cache out, or build with backend tensorrt.",
+            {"lacking": ["timing_cache"]},
+        )
     path = _inside(Path(asked), roots, "the timing cache")
-    if path.resolve() in {model.resolve(), output, manifest}:
+    shown = one_line(str(path))
+    if path.resolve() in {other.resolve() for other in others}:
         raise Refusal(
             ErrorCode.INVALID_ARGUMENT,
-            f"the timing cache {one_line(str(path))} is the model, the output or its manifest",
+            f"the timing cache {shown} is the model, the output or its manifest",
             "Give the cache a file of its own.",
+        )
+    # By os.path: no question about a path raises there.
+    folder = path if os.path.isdir(path) or asked.endswith("/") else path.parent  # noqa: PTH112
+    if not os.path.isdir(folder):  # noqa: PTH112
+        raise Refusal(
+            ErrorCode.OUTPUT_FOLDER_MISSING,
+            f"the timing cache's folder {one_line(str(folder))} does not exist",
+            "Make the folder first, or give another path.",
+        )
+    if path != folder and os.path.lexists(path) and not os.path.isfile(path):  # noqa: PTH113
+        raise Refusal(
+            ErrorCode.NOT_A_FILE,
+            f"the timing cache {shown} is no regular file",
+            "Give a file, one to be made, or a folder.",
+        )
+    # Reading is for making a new name in it durable.
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise Refusal(
+            ErrorCode.OUTPUT_NOT_WRITABLE,
+            f"the timing cache's folder {one_line(str(folder))} is not writable",
+            "Give one that this server may write to: what is measured is added to the cache.",
         )
     return str(path)

@@ -144,6 +144,9 @@ class ITimingCache(Protocol):
     def serialize(self) -> IHostMemory:
         """Return the cache as bytes."""
 
+    def combine(self, input_cache: "ITimingCache", ignore_mismatch: bool) -> bool:
+        """Add what another cache has and this one lacks. Return False if that one does not fit."""
+
 
 class TimingCacheConfig(Protocol):
     """The part of `IBuilderConfig` that has to do with the timing cache."""

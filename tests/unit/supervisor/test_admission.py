@@ -417,6 +417,35 @@ def test_a_timing_cache_is_no_file_that_the_build_has_another_use_for(
     assert desk.refusal(timing_cache=cache) is ErrorCode.INVALID_ARGUMENT
 
 
+def test_a_timing_cache_may_be_a_folder_that_is_there(desk: Desk) -> None:
+    (desk.root / "caches").mkdir()
+    for written in ("caches", "caches/", str(desk.root / "caches")):
+        assert desk.admit(timing_cache=written).options.timing_cache == str(desk.root / "caches")
+    for missing in ("none/cache.bin", "none/"):
+        assert desk.refusal(timing_cache=missing) is ErrorCode.OUTPUT_FOLDER_MISSING
+
+
+@pytest.mark.parametrize("kind", ["a fifo", "a socket"])
+def test_a_timing_cache_that_is_there_is_a_file_or_a_folder(desk: Desk, kind: str) -> None:
+    SPECIAL[kind](desk.root / "cache.bin")
+    assert desk.refusal(timing_cache="cache.bin") is ErrorCode.NOT_A_FILE
+
+
+def test_a_timing_cache_is_refused_before_anything_starts_where_it_has_no_effect(
+    desk: Desk, installed: Callable[..., None]
+) -> None:
+    installed("tensorrt", "tensorrt_rtx")
+    options = BuildOptions(timing_cache="cache.bin")
+    request = StartRequest(model="m.onnx", backend=Backend.TENSORRT_RTX, options=options)
+    with pytest.raises(Refusal) as refused:
+        admit(request, desk.config, GPU)
+    assert refused.value.info.code is ErrorCode.UNSUPPORTED_OPTION
+    assert "backend tensorrt" in refused.value.info.hint
+    for backend in (Backend.TENSORRT, Backend.AUTO):
+        admitted = admit(request.model_copy(update={"backend": backend}), desk.config, GPU)
+        assert admitted.options.timing_cache == str(desk.root / "cache.bin")
+
+
 # Backends.
 
 

@@ -68,6 +68,7 @@ class Probed(BaseModel):
     path: str = ""
     capabilities: Capabilities = Capabilities()
     operators: str = ""
+    signatures: list[str] = []
     faults: list[ErrorInfo | None] = []
     masks: list[int] = []
     integers: dict[str, dict[str, int]] = {}

@@ -8,8 +8,8 @@ import sys
 from dataclasses import asdict
 
 from trt_agent_tools.model.errors import ErrorInfo
-from trt_agent_tools.model.options import BuildOptions
 from trt_agent_tools.model.findings import Operator
+from trt_agent_tools.model.options import BuildOptions
 from trt_agent_tools.worker.faults import BuildFault
 from trt_agent_tools.worker.library import load_library
 from trt_agent_tools.worker.operators import UnknownError, not_taken
@@ -47,8 +47,20 @@ def main() -> None:
         operators = "told"
     except UnknownError as unknown:
         operators = str(unknown)
+    config = vars(library.module)["IBuilderConfig"]
+    cache = vars(library.module)["ITimingCache"]
     json.dump(
         {
+            "signatures": [
+                str(function.__doc__).splitlines()[0]
+                for function in (
+                    config.create_timing_cache,
+                    config.set_timing_cache,
+                    config.get_timing_cache,
+                    cache.combine,
+                    cache.serialize,
+                )
+            ],
             "operators": operators,
             "versions": library.versions,
             "path": library.path,

@@ -25,7 +25,7 @@ SINCE_10_16_OPTIONS = {
     "runtime_platform",
     "tiling_optimization_level",
 }
-OWN = {"overwrite"}
+OWN = {"overwrite", "reuse"}
 """Options that are this project's and no library's."""
 
 
@@ -125,6 +125,18 @@ def test_max_num_tactics_is_refused_by_10_0_and_taken_by_10_16(site_of: SiteOf) 
 @EVERY
 def test_a_timing_cache_is_taken_by_classic_tensorrt(site_of: SiteOf, version: str) -> None:
     assert site_of(version).probe({"timing_cache": "/some/file"}).faults == [None]
+
+
+@EVERY
+def test_timing_caches_are_called_as_the_library_takes_them(site_of: SiteOf, version: str) -> None:
+    create, use, get, combine, serialize = site_of(version).probe().signatures
+    assert "serialized_timing_cache: " in create
+    assert "ITimingCache, ignore_mismatch: bool) -> bool" in use
+    assert get.endswith("ITimingCache")
+    assert "ITimingCache, ignore_mismatch: bool) -> bool" in combine
+    assert "(self" in serialize
+    for argument, signature in (("cache", use), ("input_cache", combine)):
+        assert f" {argument}: " in signature
 
 
 @EVERY
