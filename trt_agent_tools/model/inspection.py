@@ -10,7 +10,8 @@ from trt_agent_tools.model.request import Backend, Path
 class InspectRequest(BaseModel):
     """A model to look at, as `options` and `backend` would have it built.
 
-    Of the options only `profiles` and `plugins` matter here; the others are judged by a build.
+    Of the options `profiles` and `plugins` matter here, and all of them for how long a build is expected
+    to take; whether the library has them is judged by a build.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -28,6 +29,22 @@ class ProfileProposal(BaseModel):
     min: list[int]
     opt: list[int]
     max: list[int]
+
+
+class Expected(BaseModel):
+    """How long past builds let expect a build to take, with bounds that most such builds stay within.
+
+    `same` tells whether they were of this very model and options, `builds` how many they were.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    build_s: float
+    low_s: float
+    high_s: float
+    gpu_s: float
+    builds: int
+    same: bool
 
 
 class Inspection(BaseModel):
@@ -65,4 +82,5 @@ class Inspection(BaseModel):
     weights: Weights
     sidecars: list[Sidecar] = Field(default_factory=list)
     missing_sidecars: list[str] = Field(default_factory=list)
+    expected: Expected | None = Field(None, description="Absent: no past build tells.")
     notes: list[str] | None = None

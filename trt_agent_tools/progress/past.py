@@ -47,7 +47,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """When one phase ran, by its path of names."""
+    """When one phase ran, by its path of names as `timeline` writes it."""
 
     path: str
     began_s: float

@@ -1,6 +1,8 @@
 """`fold`: one event more. Pure and total: whatever comes, in whatever order, gives a valid view."""
 
 import math
+import re
+from collections import Counter
 from dataclasses import replace
 
 from trt_agent_tools.model.duration import MAX_S
@@ -8,7 +10,10 @@ from trt_agent_tools.model.events import (
     EngineWritten,
     Failed,
     Heartbeat,
+    InputFile,
+    InputsDigested,
     LogLine,
+    ModelRead,
     OptionApplied,
     Origin,
     PhaseFinished,
@@ -17,11 +22,13 @@ from trt_agent_tools.model.events import (
     Severity,
     StepCompleted,
 )
+from trt_agent_tools.model.findings import most_frequent
 from trt_agent_tools.model.snapshot import Activity, AppliedOption, Result
 from trt_agent_tools.model.states import TERMINAL, Reason, State, is_legal
 from trt_agent_tools.model.supervisor_events import (
     ActivitySampled,
     BuildEvent,
+    EngineReused,
     Noted,
     StateChanged,
     VerdictGiven,
@@ -37,7 +44,8 @@ from trt_agent_tools.progress.cleaning import (
 )
 from trt_agent_tools.progress.clock import finite, usable
 from trt_agent_tools.progress.fraction import reached
-from trt_agent_tools.progress.view import BuildView, Life, Sample, Told
+from trt_agent_tools.progress.past import Shape
+from trt_agent_tools.progress.view import BuildView, Inputs, Life, Sample, Told
 
 MAX_NOTES = 10
 """How many notes are kept, the last ones."""
@@ -52,6 +60,8 @@ _WARNINGS = frozenset({Severity.INTERNAL_ERROR, Severity.ERROR, Severity.WARNING
 _MAX_PERCENT = 1e6
 _MAX_BYTES = 2**63 - 1
 _MAX_ENERGY_J = 1e12
+_MAX_LEVEL = 1000
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def fold(view: BuildView, event: BuildEvent) -> BuildView:
@@ -196,6 +206,7 @@ def _state_changed(view: BuildView, event: StateChanged) -> BuildView:
         cancel_asked=cancelling or life.cancel_asked,
         cancel_reason=event.reason if cancelling else life.cancel_reason,
         error=life.error if event.error is None else clean_error(event.error),
+        proposals=event.proposals,
     )
     return replace(view, seq=seq, changed_seq=seq, latest=at, life=moved)
 
@@ -239,10 +250,14 @@ def _told(told: Told, event: BuildEvent) -> Told:
             return replace(told, options=_options(told.options, event))
         case Ready():
             return replace(told, versions=clean_map(event.versions))
-        case EngineWritten():
-            return replace(told, result=_result(event))
+        case EngineWritten() | EngineReused():
+            return _with_result(told, event)
         case Failed():
             return replace(told, error=clean_error(event.error))
+        case ModelRead():
+            return replace(told, shape=_shape(event))
+        case InputsDigested() if _SHA256.fullmatch(event.sha256):
+            return replace(told, inputs=_inputs(event))
         case _:
             return told
 
@@ -257,6 +272,15 @@ def _options(known: tuple[AppliedOption, ...], event: OptionApplied) -> tuple[Ap
     return (*others, applied)[-MAX_ITEMS:]
 
 
+def _with_result(told: Told, event: EngineWritten | EngineReused) -> Told:
+    if isinstance(event, EngineWritten):
+        return replace(told, result=_result(event))
+    made_by = one_line(event.made_by, MAX_NAME)
+    note = f"Nothing was built: the engine of {made_by} was verified and is used again."
+    result = _result(event.written).model_copy(update={"reused": made_by})
+    return replace(told, result=result, notes=(*told.notes, note)[-MAX_NOTES:])
+
+
 def _result(event: EngineWritten) -> Result:
     return Result(
         engine=one_line(event.path, MAX_PATH),
@@ -264,6 +288,31 @@ def _result(event: EngineWritten) -> Result:
         sha256=one_line(event.sha256, MAX_NAME),
         manifest=one_line(event.manifest, MAX_PATH),
     )
+
+
+def _shape(event: ModelRead) -> Shape:
+    operators: Counter[str] = Counter()
+    for name, number in most_frequent(event.operators).items():
+        operators[one_line(name, MAX_NAME)] += _bytes(number)
+    level = event.optimization_level
+    return Shape(
+        nodes=_bytes(event.nodes),
+        weight_bytes=_bytes(event.weight_bytes),
+        operators=dict(operators),
+        profile_elements=_bytes(event.profile_elements),
+        optimization_level=level if level is not None and 0 <= level <= _MAX_LEVEL else None,
+    )
+
+
+def _inputs(event: InputsDigested) -> Inputs:
+    files = [
+        InputFile(
+            one_line(each.path, MAX_PATH), _bytes(each.bytes), one_line(each.sha256, MAX_NAME)
+        )
+        for each in event.files[:MAX_ITEMS]
+    ]
+    left_out = _bytes(event.files_left_out) + len(event.files) - len(files)
+    return Inputs(event.sha256, tuple(files), left_out)
 
 
 def _bytes(value: int) -> int:

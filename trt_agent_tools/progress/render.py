@@ -7,7 +7,9 @@ from trt_agent_tools.model.untrusted import MAX_NAME, one_line
 from trt_agent_tools.model.verdict import Level, LimitUse
 from trt_agent_tools.progress.cleaning import MAX_PATH, clean_label
 from trt_agent_tools.progress.clock import Spans, spans
+from trt_agent_tools.progress.expected import expected
 from trt_agent_tools.progress.fraction import progress
+from trt_agent_tools.progress.past import Estimate
 from trt_agent_tools.progress.phases import MAX_PHASES, PhaseNode, PhaseTree, newest
 from trt_agent_tools.progress.place import current
 from trt_agent_tools.progress.polling import poll_after_ms
@@ -27,16 +29,20 @@ def snapshot(
     now: float,
     detail: Detail = Detail.SUMMARY,
     limits: Sequence[LimitUse] = (),
+    estimate: Estimate | None = None,
+    floor: float = 0.0,
 ) -> Snapshot:
     """Return what is told of the build at `now`, in seconds since it was accepted.
 
     After the end, `now` has no effect. Seconds are rounded to tenths. `limits` are what its policy
-    said of it last; a summary shows those that are near their end or past it.
+    said of it last; a summary shows those that are near their end or past it. With an `estimate` progress
+    rests on it and its fraction is `floor` at least, the largest that was shown so far; without one
+    it rests on steps.
     """
     at = spans(view, now)
     live = view.ended_at is None
     activity = _activity(view, at) if live else None
-    how_far = progress(view)
+    how_far = progress(view) if estimate is None else expected(estimate, view, now, floor)
     tree = detail is not Detail.SUMMARY
     full = detail is Detail.FULL
     most = MAX_PHASES if full else TREE_PHASES
@@ -53,6 +59,7 @@ def snapshot(
             how_far,
             _about_silence(view, activity),
             warned=bool(near) and live,
+            estimate=estimate,
         ),
         elapsed_s=round(at.elapsed_s, 1),
         queue_s=round(at.queue_s, 1) if tree else None,
@@ -67,6 +74,7 @@ def snapshot(
         limits=(list(limits) if tree else near) or None,
         verdicts=list(view.told.verdicts) or None if tree else None,
         notes=list(view.told.notes) or None,
+        proposals=list(view.life.proposals) or None,
         poll_after_ms=poll_after_ms(view.state, at),
         label=clean_label(facts.label) if tree else None,
         session_id=facts.session_id if tree else None,

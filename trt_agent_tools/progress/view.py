@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trt_agent_tools.model.errors import ErrorInfo
+from trt_agent_tools.model.events import InputFile
+from trt_agent_tools.model.proposal import Proposal
 from trt_agent_tools.model.snapshot import Activity, AppliedOption, Result
 from trt_agent_tools.model.states import Reason, Rung, State
 from trt_agent_tools.model.verdict import Verdict
+from trt_agent_tools.progress.past import Shape
 from trt_agent_tools.progress.phases import PhaseTree
 
 
@@ -42,6 +45,19 @@ class Life:
     cancel_asked: bool = False
     cancel_reason: Reason | None = None
     error: ErrorInfo | None = None
+    proposals: tuple[Proposal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The files that a build reads, by their content. `sha256` is over all of them, in hexadecimal.
+
+    `files` are the model and its sidecars; `files_left_out` of them are not told one by one.
+    """
+
+    sha256: str
+    files: tuple[InputFile, ...]
+    files_left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +71,8 @@ class Told:
     verdicts: tuple[Verdict, ...] = ()
     options: tuple[AppliedOption, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    shape: Shape | None = None
+    inputs: Inputs | None = None
 
 
 @dataclass(frozen=True, slots=True)

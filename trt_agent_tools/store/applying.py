@@ -1,12 +1,14 @@
 """Stores one record: its event, and the rows that follow from it, in the transaction under way."""
 
 import json
+import logging
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import singledispatch
 
 from trt_agent_tools.model.states import State
+from trt_agent_tools.store import history
 from trt_agent_tools.store.errors import RecordRefusedError
 from trt_agent_tools.store.records import (
     BuildAccepted,
@@ -48,6 +50,9 @@ def apply(connection: sqlite3.Connection, record: Record) -> None:
         name = type(record).__name__
         whose = record.session_id if isinstance(record, SessionOpened) else record.build_id
         raise RecordRefusedError(f"the journal refuses {name} of {whose}: {error}") from error
+
+
+_log = logging.getLogger(__name__)
 
 
 @singledispatch
@@ -222,7 +227,9 @@ def _(record: BuildEnded, connection: sqlite3.Connection) -> None:
     if not done.rowcount:
         _known(connection, record.build_id)
         return
-    told = {key: value for key, value in asdict(record).items() if key != "snapshot"}
+    told = {
+        key: value for key, value in asdict(record).items() if key not in {"snapshot", "learned"}
+    }
     (told["gpu_s"],) = connection.execute(
         "SELECT gpu_s FROM builds WHERE build_id = ?", (record.build_id,)
     ).fetchone()
@@ -234,6 +241,12 @@ def _(record: BuildEnded, connection: sqlite3.Connection) -> None:
         (record.wall, record.build_id),
     )
     _show(connection, record.build_id, record.snapshot)
+    if record.learned is not None and record.state is State.SUCCEEDED:
+        try:
+            history.add(connection, record.build_id, record.wall, record.learned)
+        except (*_REFUSALS, ValueError) as error:
+            # The end of a build is worth more than what it tells of others.
+            _log.error("nothing is learned from build %s: %s", record.build_id, error)
 
 
 def _known(connection: sqlite3.Connection, build_id: str) -> None:

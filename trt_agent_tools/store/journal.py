@@ -11,9 +11,11 @@ import anyio
 from typing_extensions import Self
 
 from trt_agent_tools.model.states import State
-from trt_agent_tools.store import queries
+from trt_agent_tools.progress.past import Past, Setting
+from trt_agent_tools.store import history, queries
 from trt_agent_tools.store.applying import apply
 from trt_agent_tools.store.errors import JournalError, NoAnswerError, RecordRefusedError
+from trt_agent_tools.store.history import KnownModel
 from trt_agent_tools.store.reader import Query, Reader, T
 from trt_agent_tools.store.records import Progressed, Record
 from trt_agent_tools.store.retention import CHUNK, builds_to_prune, prune_sessions, remove_builds
@@ -201,6 +203,22 @@ class Journal:
         """Return up to `limit` events of a build whose `seq` is above `after`, in order."""
         return await self._ask(partial(queries.events, build_id=build_id, after=after, limit=limit))
 
+    async def same(self, setting: Setting, model: str, options: str) -> tuple[Past, ...]:
+        """Return the past builds of this model with these options in this setting, newest first."""
+        return await self._ask(partial(history.same, setting=setting, model=model, options=options))
+
+    async def others(self, setting: Setting, limit: int) -> tuple[Past, ...]:
+        """Return up to `limit` past builds of any model in this setting, newest first, a few of each."""
+        return await self._ask(partial(history.others, setting=setting, limit=limit))
+
+    async def by_stamp(self, stamp: str) -> KnownModel | None:
+        """Return the model whose file had this stamp when it was last built."""
+        return await self._ask(partial(history.by_stamp, stamp=stamp))
+
+    async def latest_version(self, backend: str, device: str) -> str | None:
+        """Return the version of the library that last built so on this kind of device."""
+        return await self._ask(partial(history.latest_version, backend=backend, device=device))
+
     async def prune(
         self,
         *,
@@ -211,7 +229,8 @@ class Journal:
         """Remove builds that are too many or ended too long ago, and return how many.
 
         None goes that has not ended, and what a session has spent stays. Sessions opened longer than
-        `keep_days` ago go too once they have no builds, but for default ones and `keep_sessions`.
+        `keep_days` ago go too once they have no builds, but for default ones and `keep_sessions`. What
+        past builds tell of later ones outlives them, within bounds of its own (`store.history`).
         """
         now = time.time()
         going = await self._ask(
@@ -222,6 +241,7 @@ class Journal:
             await self._writer.submit(chunk).wait(ANSWER_S)
         rest = partial(prune_sessions, keep=keep_sessions, keep_days=keep_days, now=now)
         await self._writer.submit(rest).wait(ANSWER_S)
+        await self._writer.submit(history.prune).wait(ANSWER_S)
         return len(going)
 
     async def aclose(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from trt_agent_tools.model.states import LIVE, TERMINAL, Reason, State
+from trt_agent_tools.store.history import Learned
 
 
 class Kind(str, Enum):
@@ -163,6 +164,8 @@ class BuildEnded:
     gpu_s: float | None
     snapshot: str
     """JSON."""
+    learned: Learned | None = None
+    """What it tells of later builds, if it succeeded."""
 
     def __post_init__(self) -> None:
         """Refuse what is no end."""

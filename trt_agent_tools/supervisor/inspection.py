@@ -5,10 +5,11 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from trt_agent_tools.model.duration import format_duration
 from trt_agent_tools.model.errors import ErrorCode, Refusal
 from trt_agent_tools.model.events import PROTOCOL, Failed, Inspected
 from trt_agent_tools.model.findings import TensorInfo
-from trt_agent_tools.model.inspection import Inspection, InspectRequest
+from trt_agent_tools.model.inspection import Expected, Inspection, InspectRequest
 from trt_agent_tools.model.request import Backend, InspectOrder
 from trt_agent_tools.model.service import INSPECT_S
 from trt_agent_tools.model.size_text import format_size
@@ -17,6 +18,7 @@ from trt_agent_tools.supervisor.admission import choose_backend, judge_model, ju
 from trt_agent_tools.supervisor.config import SupervisorConfig
 from trt_agent_tools.supervisor.devices import Device
 from trt_agent_tools.supervisor.errand import NoAnswerError, ask
+from trt_agent_tools.supervisor.history import History
 from trt_agent_tools.supervisor.proposal import dynamic_inputs, missing_profiles, propose
 from trt_agent_tools.supervisor.pump import ProtocolError
 
@@ -44,7 +46,9 @@ class Inspector:
         self._devices = devices
         self._places = anyio.CapacityLimiter(AT_ONCE)
 
-    async def inspect(self, request: InspectRequest, config: SupervisorConfig) -> Inspection:
+    async def inspect(
+        self, request: InspectRequest, config: SupervisorConfig, history: History
+    ) -> Inspection:
         """See `BuildService.inspect`. A call that is cancelled takes its worker along.
 
         Raises:
@@ -58,7 +62,8 @@ class Inspector:
                 )
                 left = ends - _TELL_S - anyio.current_time()
                 found = await _look(order.model_copy(update={"time_limit_s": max(left, 0.0)}))
-            return _told(request, order, found)
+                expected = await history.inspected(order.backend, request.options, found)
+            return _told(request, order, found, expected)
         raise Refusal(
             ErrorCode.TIMED_OUT,
             f"looking at {one_line(request.model)} took longer than {INSPECT_S:.0f} s",
@@ -112,13 +117,15 @@ async def _look(order: InspectOrder) -> Inspected:
     return answer
 
 
-def _told(request: InspectRequest, order: InspectOrder, found: Inspected) -> Inspection:
+def _told(
+    request: InspectRequest, order: InspectOrder, found: Inspected, expected: Expected | None
+) -> Inspection:
     profiles = request.options.profiles
     missing = missing_profiles(found.inputs, profiles)
     proposed = propose(found.inputs, profiles[0] if profiles else {}) if missing else {}
     return Inspection(
         model=one_line(order.model),
-        summary=_summary(Path(order.model).name, order.backend, found, missing),
+        summary=_summary(Path(order.model).name, order.backend, found, missing, expected),
         bytes=found.bytes,
         sha256=found.sha256,
         backend=order.backend,
@@ -135,11 +142,14 @@ def _told(request: InspectRequest, order: InspectOrder, found: Inspected) -> Ins
         weights=found.weights,
         sidecars=found.sidecars,
         missing_sidecars=found.missing_sidecars,
+        expected=expected,
         notes=found.notes or None,
     )
 
 
-def _summary(name: str, backend: str, found: Inspected, missing: list[str]) -> str:
+def _summary(
+    name: str, backend: str, found: Inspected, missing: list[str], expected: Expected | None
+) -> str:
     """Return one line: what the model is, then what has to be done before it builds."""
     nodes = sum(found.operators.values())
     opset = found.opset.get("ai.onnx")
@@ -155,6 +165,13 @@ def _summary(name: str, backend: str, found: Inspected, missing: list[str]) -> s
     if missing:
         parts.append(
             f"needs options.profiles for {_some(missing)}; proposed_profiles is a place to start from"
+        )
+    if expected is not None:
+        low, high = format_duration(expected.low_s), format_duration(expected.high_s)
+        builds = f"{expected.builds} build{'' if expected.builds == 1 else 's'}"
+        parts.append(
+            f"expected to build in about {format_duration(expected.build_s)} ({low} to {high}, from "
+            f"{builds} of {'it' if expected.same else 'similar models'})"
         )
     return "; ".join(parts)
 

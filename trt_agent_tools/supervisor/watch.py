@@ -56,11 +56,13 @@ class Watch:
             self._fail_closed(build)
 
     def _evaluate(self, build: Build, now: float) -> None:
+        at = now - build.accepted
         seen = observe(
             build.view,
-            now - build.accepted,
+            at,
             attended_at=build.attended_at,
             watched_since=self._watched_since - build.accepted,
+            estimate=build.expected(at),
         )
         judged = evaluate(seen, build.policy, build.session.account, now)
         build.judged = judged

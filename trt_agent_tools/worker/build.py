@@ -9,6 +9,7 @@ from trt_agent_tools.model.events import (
     EngineWritten,
     JsonValue,
     LogLine,
+    ModelRead,
     OptionApplied,
     Outcome,
     Ready,
@@ -16,11 +17,14 @@ from trt_agent_tools.model.events import (
 )
 from trt_agent_tools.model.manifest import FileDigest, Manifest, OptionInEffect
 from trt_agent_tools.model.request import BuildOrder
+from trt_agent_tools.model.untrusted import one_line
 from trt_agent_tools.worker.artefact import check_output, write_artefact
 from trt_agent_tools.worker.channel import Channel
-from trt_agent_tools.worker.digest import InputDigests, digest_file
+from trt_agent_tools.worker.counting import ModelCounts
+from trt_agent_tools.worker.digest import InputDigests, digest_file, digested
 from trt_agent_tools.worker.failure import build_failure
 from trt_agent_tools.worker.faults import BuildFault, BuildStopped
+from trt_agent_tools.worker.gpu_identity import gpu_identity
 from trt_agent_tools.worker.judged import check_inside, check_model
 from trt_agent_tools.worker.library import Library, load_library
 from trt_agent_tools.worker.library_types import Builder, IBuilderConfig, INetworkDefinition
@@ -37,7 +41,10 @@ from trt_agent_tools.worker.profiles import add_profiles
 from trt_agent_tools.worker.recorder import PhaseRecorder, make_monitor
 from trt_agent_tools.worker.sidecars import find_sidecars
 from trt_agent_tools.worker.stop import Stop
-from trt_agent_tools.worker.timing_cache import save_timing_cache, use_timing_cache
+from trt_agent_tools.worker.timing_cache import CacheError, CacheState, TimingCache, cache_path
+
+COUNTS_S = 0.1
+"""So long the build waits for counts that take longer than parsing."""
 
 
 class RealBuild:
@@ -81,7 +88,11 @@ class RealBuild:
             check_model(order)
             sidecars = find_sidecars(model, [Path(root) for root in order.roots])
             check_output(order, [model, *sidecars])
-            digests = InputDigests([model, *sidecars])
+            digests = InputDigests(
+                [model, *sidecars],
+                lambda taken: self._channel.emit(digested(self._channel.now(), taken)),
+            )
+            counts = ModelCounts(model)
             network = create_network(
                 library, builder, order.options.network_flags, self._report, self._log.last_error
             )
@@ -90,8 +101,9 @@ class RealBuild:
             # Behind the digests' first look: what is swapped from here on they find out.
             check_model(order)
             parse_model(parser, network, model)
+            config = builder.create_builder_config()
+            self._tell_counts(counts, config)
         self._go_on()
-        config = builder.create_builder_config()
         apply_options(library, config, order.options, self._report, self._log.last_error)
         add_profiles(
             library, builder, network, config, order.options, self._report, self._log.last_error
@@ -102,6 +114,28 @@ class RealBuild:
             self._write(library, engine, digests.wait())
         return Outcome.SUCCEEDED
 
+    def _tell_counts(self, counts: ModelCounts, config: IBuilderConfig) -> None:
+        """Tell what the model asks of the builder; without it a build is as good."""
+        found = counts.take(COUNTS_S)
+        if found is None:
+            return
+        options = self._order.options
+        level = options.builder_optimization_level
+        in_effect: object = getattr(config, "builder_optimization_level", None)
+        if level is None and isinstance(in_effect, int):
+            level = in_effect
+        self._channel.emit(
+            ModelRead(
+                at=self._channel.now(),
+                nodes=found.nodes,
+                operators=found.most_frequent,
+                weight_bytes=found.weight_bytes,
+                profile_elements=options.profile_elements,
+                # One that is asked for is in effect, or the build ends with the next call.
+                optimization_level=level,
+            )
+        )
+
     def _build(
         self,
         library: Library,
@@ -109,31 +143,57 @@ class RealBuild:
         network: INetworkDefinition,
         config: IBuilderConfig,
     ) -> memoryview:
-        cache = self._order.options.timing_cache
-        if cache:
-            check_inside(Path(cache), self._order)
-            use_timing_cache(config, Path(cache), self._report, self._log.last_error)
+        cache = self._load_cache(library, config)
         config.progress_monitor = make_monitor(library.module.IProgressMonitor, self._recorder)
         # A collection takes 0.1 s once 100,000 phases were made, and runs inside a callback. What is kept
         # from here on ends with the process.
         gc.disable()
-        with self._recorder.phase("Building"):
-            serialized = builder.build_serialized_network(network, config)
-        if cache:
-            self._save_cache(config, Path(cache))
+        try:
+            with self._recorder.phase("Building"):
+                serialized = builder.build_serialized_network(network, config)
+        finally:
+            # After a cancel or a failure too: what was measured is as true.
+            if cache is not None:
+                self._merge_cache(cache)
         if serialized is None:
             self._go_on()
             raise build_failure(self._log.errors())
         # A memoryview keeps the engine alive and copies nothing; bytes() would hold Python's lock.
         return memoryview(serialized)
 
-    def _save_cache(self, config: IBuilderConfig, cache: Path) -> None:
+    def _load_cache(self, library: Library, config: IBuilderConfig) -> TimingCache | None:
+        """Return the timing cache that the builder got; None where it goes on without one."""
+        asked = self._order.options.timing_cache
+        if asked is None:
+            return None
+        path = Path(asked)
         try:
-            check_inside(cache, self._order)
-            save_timing_cache(config, cache)
+            check_inside(path, self._order)
+            path = cache_path(path, library.versions[library.backend], gpu_identity())
+            # The name in a folder may be a link too.
+            check_inside(path, self._order)
+            cache = TimingCache(config, path)
+            cache.load(self._log.last_error)
+        except CacheError as error:
+            self._report("timing_cache", asked, f"{CacheState.REFUSED.value}: {path}")
+            self._warn(f"the timing cache {path} was refused: {error}; the build goes on without")
+            return None
+        self._report("timing_cache", asked, f"{cache.state.value}: {cache.path}")
+        return cache
+
+    def _merge_cache(self, cache: TimingCache) -> None:
+        try:
+            with self._recorder.phase("Saving the timing cache"):
+                check_inside(cache.path, self._order)
+                cache.merge()
+        except CacheError as error:
+            self._warn(f"the timing cache {cache.path} was not saved: {error}")
         except BuildFault as fault:
             # The engine does not need the file: a warning, not the end of a build that went well.
-            self._channel.emit(LogLine(self._channel.now(), Severity.WARNING, fault.info.message))
+            self._warn(f"the timing cache was not saved: {fault.info.message}")
+
+    def _warn(self, text: str) -> None:
+        self._channel.emit(LogLine(self._channel.now(), Severity.WARNING, one_line(text)))
 
     def _write(self, library: Library, engine: memoryview, inputs: list[FileDigest]) -> None:
         order = self._order

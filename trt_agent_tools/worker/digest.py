@@ -4,10 +4,12 @@ import hashlib
 import os
 import threading
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from trt_agent_tools.model.errors import ErrorCode
+from trt_agent_tools.model.events import InputFile, InputsDigested
 from trt_agent_tools.model.manifest import FileDigest
 from trt_agent_tools.worker.faults import BuildFault
 
@@ -15,6 +17,9 @@ CHUNK_BYTES = 4 * 1024 * 1024
 """Read at a time: large, because each chunk takes Python's lock once."""
 
 _NICE = 10
+
+_MOST_TOLD = 100
+"""So many files are told one by one."""
 
 _JUDGED_AFTER_S = 0.5
 """After so long it is known how fast a file is read."""
@@ -43,10 +48,7 @@ def digest_file(path: Path) -> FileDigest:
 
 
 def digest_together(files: list[Path], seconds: float) -> str | None:
-    """Return one SHA-256 over files, or None as soon as it is seen to take more than `seconds`.
-
-    Of one file it is the file's own. Of several it is that of their digests, each in hexadecimal on a
-    line, in the order of the files: what `sha256sum FILES | cut -c-64 | sha256sum` prints.
+    """Return one SHA-256 over files, as `combined` has it; None if it is seen to take over `seconds`.
 
     Raises:
         OSError: a file cannot be read.
@@ -67,9 +69,29 @@ def digest_together(files: list[Path], seconds: float) -> str | None:
                 ):
                     return None
         digests.append(sha256.hexdigest())
+    return combined(digests)
+
+
+def combined(digests: Sequence[str]) -> str:
+    """Return one SHA-256 over files whose own are `digests`, the model's first.
+
+    Of one file it is the file's own. Of several it is that of their digests, each in hexadecimal on a
+    line: what `sha256sum FILES | cut -c-64 | sha256sum` prints.
+    """
     if len(digests) == 1:
         return digests[0]
     return hashlib.sha256("".join(f"{digest}\n" for digest in digests).encode()).hexdigest()
+
+
+def digested(at: float, digests: Sequence[FileDigest]) -> InputsDigested:
+    """Return the event that tells of a build's inputs, the model first."""
+    return InputsDigested(
+        at=at,
+        sha256=combined([digest.sha256 for digest in digests]),
+        bytes=sum(digest.bytes for digest in digests),
+        files=[InputFile(each.path, each.bytes, each.sha256) for each in digests[:_MOST_TOLD]],
+        files_left_out=max(0, len(digests) - _MOST_TOLD),
+    )
 
 
 class Originals:
@@ -105,14 +127,18 @@ class InputDigests:
     """Digests files in a thread of its own while the build runs: hashing 1 GB takes a second or two.
 
     The files' identity, size and time of change are noted before the parser reads them and again
-    after both are done, so that a file changed in between is found out.
+    after both are done, so that a file changed in between is found out. `done` is called with the
+    digests once all are taken, in that thread.
 
     Raises:
         BuildFault: a file is not there any more.
     """
 
-    def __init__(self, files: list[Path]) -> None:
+    def __init__(
+        self, files: list[Path], done: Callable[[list[FileDigest]], None] | None = None
+    ) -> None:
         self._files = files
+        self._done = done
         self._originals = Originals(files)
         self._digests: list[FileDigest] = []
         self._error: Exception | None = None
@@ -129,6 +155,8 @@ class InputDigests:
         try:
             for path in self._files:
                 self._digests.append(digest_file(path))
+            if self._done:
+                self._done(self._digests)
         except Exception as error:  # noqa: BLE001  (whatever it is, `wait` raises it in its own thread)
             self._error = error
 

@@ -4,7 +4,7 @@ _MODEL_GRAPH, _MODEL_FUNCTIONS = 7, 25
 _GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT, _GRAPH_SPARSE = 1, 5, 11, 12, 15
 _FUNCTION_NODE, _FUNCTION_ATTRIBUTE = 7, 11
 _NODE_ATTRIBUTE = 5
-_ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH, _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = 5, 6, 10, 11
+ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH, _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = 5, 6, 10, 11
 _ATTRIBUTE_SPARSE, _ATTRIBUTE_SPARSES = 22, 23
 _SPARSE_VALUES, _SPARSE_INDICES = 1, 2
 
@@ -14,6 +14,7 @@ TENSOR_DIMENSIONS, TENSOR_TYPE, TENSOR_EXTERNAL, TENSOR_LOCATION = 1, 2, 13, 14
 ELEMENT_BITS = {
     **dict.fromkeys((25, 26), 2),
     **dict.fromkeys((21, 22, 23), 4),
+    **dict.fromkeys((27, 28), 6),
     **dict.fromkeys((2, 3, 9, 17, 18, 19, 20, 24), 8),
     **dict.fromkeys((4, 5, 10, 16), 16),
     **dict.fromkeys((1, 6, 12), 32),
@@ -37,7 +38,7 @@ WAYS: dict[str, dict[int, str]] = {
     "function": {_FUNCTION_NODE: "node", _FUNCTION_ATTRIBUTE: "attribute"},
     "node": {_NODE_ATTRIBUTE: "attribute"},
     "attribute": {
-        _ATTRIBUTE_TENSOR: "tensor",
+        ATTRIBUTE_TENSOR: "tensor",
         _ATTRIBUTE_TENSORS: "tensor",
         _ATTRIBUTE_GRAPH: "graph",
         _ATTRIBUTE_GRAPHS: "graph",

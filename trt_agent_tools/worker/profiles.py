@@ -155,8 +155,8 @@ def _check_cover(inputs: dict[str, _Input], profiles: list[Profile]) -> None:
     raise BuildFault(
         ErrorCode.MISSING_PROFILE,
         f"these inputs have dynamic shapes, and {where} them: {_some(named, ', ')}",
-        "Give the shapes that you will run with as options.profiles; inspect_model proposes some. The form: "
-        f"{json.dumps(shown)}{rest}",
+        "Give the shapes that you will run with; inspect_model proposes some. The form: "
+        f'"profiles": {json.dumps(shown)}{rest}',
         {"inputs": named},
     )
 

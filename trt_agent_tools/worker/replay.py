@@ -14,6 +14,7 @@ from trt_agent_tools.model.errors import ErrorCode
 from trt_agent_tools.model.events import (
     EngineWritten,
     Failed,
+    InputsDigested,
     LogLine,
     OptionApplied,
     Origin,
@@ -29,6 +30,7 @@ from trt_agent_tools.model.request import BuildOrder
 from trt_agent_tools.model.untrusted import one_line
 from trt_agent_tools.worker.artefact import write_artefact
 from trt_agent_tools.worker.channel import Channel
+from trt_agent_tools.worker.digest import digested
 from trt_agent_tools.worker.faults import BuildFault, BuildStopped
 from trt_agent_tools.worker.judged import check_model
 from trt_agent_tools.worker.replay_actions import BurnCpu, ReplayAction
@@ -101,6 +103,8 @@ class _Player:
     def _play_all(self) -> None:
         # Recorded times count from here, not from the worker's start: however long that took, no
         # recorded gap gets shorter.
+        if not any(isinstance(event, InputsDigested) for event in self._recording.events):
+            self._tell_digest()
         origin = time.monotonic()
         timeline = schedule(self._settings, self._recording.events)
         for index, due in enumerate(timeline):
@@ -149,6 +153,9 @@ class _Player:
             return
         if isinstance(event, Ready):
             event = replace(event, device=self._order.device)
+        if isinstance(event, InputsDigested):
+            self._tell_digest()
+            return
         event = replace(event, at=now)
         self._channel.emit(event)
         if isinstance(event, PhaseStarted):
@@ -165,6 +172,10 @@ class _Player:
                     name=event.name, requested=event.requested, effective=event.effective
                 )
             )
+
+    def _tell_digest(self) -> None:
+        """Tell of the event file: it is what a replay is made from, whatever was recorded."""
+        self._channel.emit(digested(self._channel.now(), [self._recording.digest]))
 
     def _started(self, event: PhaseStarted) -> None:
         self._live[event.instance] = event

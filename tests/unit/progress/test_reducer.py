@@ -1,6 +1,7 @@
 """States, seq, and what is kept of everything that is told."""
 
 import math
+from dataclasses import replace
 from functools import reduce
 
 import pytest
@@ -12,8 +13,11 @@ from trt_agent_tools.model.events import (
     Failed,
     Heartbeat,
     Hello,
+    InputFile,
+    InputsDigested,
     JsonValue,
     LogLine,
+    ModelRead,
     OptionApplied,
     PhaseFinished,
     PhaseStarted,
@@ -21,6 +25,7 @@ from trt_agent_tools.model.events import (
     Severity,
     StepCompleted,
 )
+from trt_agent_tools.model.findings import MAX_KINDS
 from trt_agent_tools.model.snapshot import Detail
 from trt_agent_tools.model.states import Reason, Rung, State, is_legal
 from trt_agent_tools.model.supervisor_events import (
@@ -29,9 +34,10 @@ from trt_agent_tools.model.supervisor_events import (
     Noted,
     StateChanged,
 )
+from trt_agent_tools.progress.past import Shape
 from trt_agent_tools.progress.reducer import fold
 from trt_agent_tools.progress.render import snapshot
-from trt_agent_tools.progress.view import BuildFacts, BuildView
+from trt_agent_tools.progress.view import BuildFacts, BuildView, Inputs
 
 WORKER_ERROR = ErrorInfo(ErrorCode.BUILDER_ERROR, "the worker's word")
 OWN_ERROR = ErrorInfo(ErrorCode.OUT_OF_MEMORY, "the supervisor's word")
@@ -54,6 +60,41 @@ def folded(*events: BuildEvent) -> BuildView:
 
 def in_state(state: State) -> BuildView:
     return folded(*(StateChanged(1.0, each) for each in ROADS[state]))
+
+
+READ = ModelRead(1.0, 12, {"MatMul": 8, "Add": 4}, 3456, 64, 3)
+DIGESTED = InputsDigested(2.0, "ab" * 32, 5, [InputFile("/m/m.onnx", 5, "ab" * 32)])
+
+
+def test_what_a_model_asks_of_the_builder_is_kept() -> None:
+    told = folded(READ, DIGESTED).told
+    assert told.shape == Shape(12, 3456, {"MatMul": 8, "Add": 4}, 64, 3)
+    assert told.inputs == Inputs("ab" * 32, (InputFile("/m/m.onnx", 5, "ab" * 32),), 0)
+
+
+def test_what_a_worker_tells_of_its_model_is_cleaned_and_bounded() -> None:
+    operators = {f"Kind\x1b[2J\u202e{number}{'x' * 1000}": 2**80 for number in range(2000)}
+    files = [InputFile("/m\n" * 9000, -1, "c" * 9000)] * 2000
+    told = folded(
+        replace(READ, nodes=-1, operators=operators, weight_bytes=2**80, optimization_level=-7),
+        replace(DIGESTED, files=files, files_left_out=-3),
+    ).told
+    assert told.shape is not None
+    assert told.shape.nodes == 0
+    assert told.shape.optimization_level is None
+    assert len(told.shape.operators) <= MAX_KINDS
+    assert all(name.isprintable() and len(name) <= 200 for name in told.shape.operators)
+    assert max(told.shape.operators.values()) < 2**63 > told.shape.weight_bytes
+    assert told.inputs is not None
+    assert len(told.inputs.files) + told.inputs.files_left_out == 2000
+    assert told.inputs.files[0].bytes == 0
+    assert told.inputs.files[0].path.isprintable()
+    assert sum(len(file.path) for file in told.inputs.files) < 1e6
+
+
+@pytest.mark.parametrize("sha256", ["", "ab", "AB" * 32, "zz" * 32, "ab" * 33])
+def test_a_digest_that_is_none_is_not_taken(sha256: str) -> None:
+    assert folded(replace(DIGESTED, sha256=sha256)).told.inputs is None
 
 
 def test_an_empty_view_is_a_queued_build_at_time_0(facts: BuildFacts) -> None:
@@ -97,7 +138,7 @@ def test_every_folded_event_but_a_heartbeat_raises_seq_by_one(
         (OptionApplied(1, "o", 1, 1), False),
         (Hello(1, "replay", 1), False),
         (Heartbeat(1, 1, 1.0), False),
-        (StateChanged(1, State.SUCCEEDED), False),
+        (StateChanged(1, State.BUILDING), False),
         (WRITTEN, False),
     ],
 )

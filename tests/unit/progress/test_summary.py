@@ -13,8 +13,10 @@ from trt_agent_tools.model.events import (
     PhaseStarted,
     StepCompleted,
 )
+from trt_agent_tools.model.proposal import Change, Proposal
 from trt_agent_tools.model.states import Reason, Rung, State
 from trt_agent_tools.model.supervisor_events import ActivitySampled, BuildEvent, StateChanged
+from trt_agent_tools.model.verdict import Rule
 from trt_agent_tools.progress.reducer import fold
 from trt_agent_tools.progress.render import snapshot
 from trt_agent_tools.progress.view import BuildFacts, BuildView
@@ -154,6 +156,22 @@ def test_a_cancelled_build_tells_why_where_and_by_which_rung(facts: BuildFacts) 
     assert line(facts, 99.0, *SILENT, asked, gone) == (
         f"{ID} cancelled after 7.3s (user_request) in Determining refit engines, ended by kill"
     )
+
+
+def test_a_build_over_its_limit_tells_what_to_try_next_if_that_is_short(facts: BuildFacts) -> None:
+    def ended(change: Change) -> str:
+        best = Proposal(change=change, why="", expected_s=484.0)
+        proposals = (best, Proposal(change=Change(profiles=1), why=""))
+        asked = StateChanged(5.0, State.CANCELLING, Reason.BUILD_TIME)
+        return line(
+            facts, 99.0, asked, StateChanged(7.3, State.CANCELLED, proposals=proposals)
+        ).removeprefix(f"{ID} cancelled after 7.3s (build_time)")
+
+    assert ended(Change(builder_optimization_level=1)) == (
+        "; try builder_optimization_level 1 (takes about 8m04s)"
+    )
+    long = dict.fromkeys((Rule.BUILD_TIME, Rule.GPU_TIME), "23h59m59s")
+    assert ended(Change(limits=long, extend=long)) == ""
 
 
 def test_a_success_tells_the_engine_and_its_size(facts: BuildFacts) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import trt_agent_tools
 from trt_agent_tools.model.errors import ErrorCode, ErrorInfo
+from trt_agent_tools.model.events import MAX_LINE_BYTES, encode_event
 from trt_agent_tools.model.manifest import FileDigest
 from trt_agent_tools.worker import digest
 from trt_agent_tools.worker.digest import (
@@ -19,6 +20,7 @@ from trt_agent_tools.worker.digest import (
     Originals,
     digest_file,
     digest_together,
+    digested,
 )
 from trt_agent_tools.worker.faults import BuildFault
 
@@ -197,3 +199,31 @@ def test_files_that_are_left_alone_are_the_originals(file: Path) -> None:
     with pytest.raises(BuildFault) as raised:
         originals.check()
     assert raised.value.info.code is ErrorCode.MODEL_CHANGED
+
+
+def test_the_digests_are_told_once_all_are_taken(file: Path, tmp_path: Path) -> None:
+    sidecar = tmp_path / "w.bin"
+    sidecar.write_bytes(b"weights")
+    told: list[list[FileDigest]] = []
+    digests = InputDigests([file, sidecar], lambda taken: told.append([*taken])).wait()
+    assert told == [digests]
+    event = digested(1.5, digests)
+    assert (event.at, event.bytes, event.files_left_out) == (1.5, 14, 0)
+    assert event.sha256 == digest_together([file, sidecar], 60)
+    assert [each.path for each in event.files] == [str(file), str(sidecar)]
+
+
+def test_of_very_many_files_the_first_are_told_one_by_one() -> None:
+    digests = [FileDigest(path=f"/{number}", bytes=1, sha256="ab") for number in range(1000)]
+    event = digested(0.0, digests)
+    assert len(event.files) + event.files_left_out == event.bytes == 1000
+    assert event.files[0].path == "/0"
+    assert len(encode_event(event)) < MAX_LINE_BYTES
+
+
+def test_digests_that_nobody_can_be_told_of_fail_no_build_silently(file: Path) -> None:
+    def broken(_: list[FileDigest]) -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        InputDigests([file], broken).wait()
