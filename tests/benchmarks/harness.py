@@ -120,7 +120,9 @@ async def serve(
     Without `embedded` it is a front end of a supervisor in a process of its own, ended here too.
     """
     where = "--embedded" if embedded else "--no-embedded"
-    command = ("-m", "trt_agent_tools", "serve", where, "--enable-replay")
+    # One model is built again and again, and each build is measured: none is to be reused.
+    options = ("--enable-replay", "--engine-cache-size", "0")
+    command = ("-m", "trt_agent_tools", "serve", where, *options)
     folders = ("--root", str(place.root), "--state-dir", str(place.state))
     try:
         async with stdio_server(*command, *folders) as (client, process):

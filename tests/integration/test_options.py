@@ -108,7 +108,7 @@ def test_every_option_that_is_taken_is_in_effect_and_an_engine_comes_of_it() -> 
 
 
 def test_every_option_there_is_has_been_tried_here() -> None:
-    assert set(BuildOptions.model_fields) == {*TAKEN, *REFUSED, "plugins", "overwrite"}
+    assert set(BuildOptions.model_fields) == {*TAKEN, *REFUSED, "plugins", "overwrite", "reuse"}
 
 
 def test_no_options_at_all_leave_everything_at_the_librarys_defaults() -> None:

@@ -74,6 +74,8 @@ def outcome_lines(final: Snapshot) -> Iterator[str]:
         yield f"bytes     {final.result.bytes}"
         yield f"sha256    {final.result.sha256}"
         yield f"manifest  {final.result.manifest}"
+    for proposal in final.proposals or []:
+        yield f"try       {proposal.change.text}: {proposal.why}"
 
 
 class _Lines(Display):

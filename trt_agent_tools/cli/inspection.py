@@ -75,6 +75,7 @@ async def _show(
 
 
 def _lines(found: "Inspection") -> Iterator[tuple[str, str]]:
+    from trt_agent_tools.model.duration import format_duration
     from trt_agent_tools.model.size_text import format_size
 
     yield "model", f"{found.model}, {format_size(found.bytes)}"
@@ -101,6 +102,11 @@ def _lines(found: "Inspection") -> Iterator[tuple[str, str]]:
         # As `build` takes it, to be corrected by whoever knows the use of the model.
         text = ":".join("x".join(map(str, bound)) for bound in bounds)
         yield "needs", f"--profile '{name}={text or 'MIN:OPT:MAX'}'"
+    if expected := found.expected:
+        low, high = format_duration(expected.low_s), format_duration(expected.high_s)
+        whose = "this model and these options" if expected.same else "similar models"
+        about = f"about {format_duration(expected.build_s)} to build, {low} to {high}"
+        yield "takes", f"{about} (past builds of {whose}: {expected.builds})"
     for note in found.notes or []:
         yield "note", note
 

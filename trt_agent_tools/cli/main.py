@@ -119,9 +119,7 @@ def build(
     ] = False,
     no_reuse: Annotated[
         bool,
-        typer.Option(
-            "--no-reuse", help="Build, even if the engine of an identical build is kept."
-        ),
+        typer.Option("--no-reuse", help="Build, even if the engine of an identical build is kept."),
     ] = False,
     label: Annotated[
         str | None, typer.Option(help="A short name for people.", show_default=False)

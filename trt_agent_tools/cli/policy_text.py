@@ -46,6 +46,7 @@ def policy_toml(policy: Policy) -> Iterator[str]:
     """
     rules, escalation, session = policy.rules, policy.escalation, policy.session
     yield f"description = {_quoted(policy.description)}"
+    yield f"reuse = {_quoted(policy.reuse)}"
     yield ""
     yield "[escalation]"
     yield f"warn_at = {escalation.warn_at}"
@@ -60,6 +61,7 @@ def policy_toml(policy: Policy) -> Iterator[str]:
     yield f"concurrent_builds = {session.concurrent_builds}"
     yield f"queued_builds = {session.queued_builds}"
     yield f"extension_total = {_quoted(duration_text(session.extension_total))}"
+    yield f"require_fit = {str(session.require_fit).lower()}"
     yield ""
     yield "[rules]"
     for name, said in _rules(policy):

@@ -88,7 +88,10 @@ def _absolute(path: Path) -> str:
 
 def _with_absolute_paths(options: BuildOptions) -> BuildOptions:
     # A server takes relative paths from its first root; a person means the current folder.
-    cache = _absolute(Path(options.timing_cache)) if options.timing_cache else None
+    cache = options.timing_cache
+    if cache is not None:
+        # A path does not keep the end that says that a folder is meant.
+        cache = _absolute(Path(cache)) + ("/" if cache.endswith("/") else "")
     plugins = [_absolute(Path(plugin)) for plugin in options.plugins]
     return options.model_copy(update={"timing_cache": cache, "plugins": plugins})
 

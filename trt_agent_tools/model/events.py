@@ -210,8 +210,8 @@ class Inspected:
 class ModelRead:
     """What a model asks of the builder, as far as counting tells; told while it is parsed.
 
-    `operators` are the most frequent ones, 200 kinds at most, and `nodes` counts all. `weight_bytes` are
-    those of initializers, beside the model or in it. `profile_elements` are those of all inputs with a
+    `operators` are the most frequent ones, 200 kinds at most, and `nodes` counts all. `weight_bytes` is as
+    in `Inspected`. `profile_elements` are those of all inputs with a
     profile at the shapes to optimise for. `optimization_level` is the one in effect.
     """
 

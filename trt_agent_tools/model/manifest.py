@@ -47,6 +47,9 @@ class Manifest(_Part):
 
     format: int = FORMAT
     build_id: str
+    reused_from: str | None = None
+    """The build that made the engine, if it was another one: versions, device, options, phases and log
+    are of that one."""
     label: str | None = None
     policy: str = ""
     created_at: str

@@ -5,7 +5,8 @@ the value, is found out on the library by reading the option back.
 """
 
 import re
-from typing import Annotated
+from math import prod
+from typing import Annotated, Literal
 
 from pydantic import (
     BaseModel,
@@ -81,6 +82,10 @@ class ShapeRange(BaseModel):
         return self
 
 
+Reuse = Literal["verify", "off"]
+"""Whether an identical request may be answered with an engine that was built before: verified, or not at
+all."""
+
 Profile = Annotated[dict[Name, ShapeRange], Field(min_length=1, max_length=256)]
 """One optimization profile: input name to the shapes that it may take."""
 
@@ -136,7 +141,7 @@ class BuildOptions(BaseModel):
         description='One {"input": {"min": [1,8], "opt": [4,8], "max": [8,8]}}, or a list of them.',
     )
     timing_cache: str | None = Field(
-        None, min_length=1, max_length=4096, description="File; classic TensorRT only."
+        None, min_length=1, max_length=4096, description="File or folder; classic TensorRT only."
     )
     plugins: list[str] = Field(
         default_factory=list,
@@ -144,6 +149,12 @@ class BuildOptions(BaseModel):
         description="Files that the operator allows.",
     )
     overwrite: bool = Field(False, description="Replace an engine that is already there.")
+    reuse: Reuse = Field("verify", description="off: always build.")
+
+    @property
+    def profile_elements(self) -> int:
+        """The elements of all inputs at the shapes to optimise for, all profiles together."""
+        return sum(prod(bounds.opt) for profile in self.profiles for bounds in profile.values())
 
     @model_validator(mode="before")
     @classmethod

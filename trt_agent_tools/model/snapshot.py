@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from trt_agent_tools.model.errors import ErrorInfo
 from trt_agent_tools.model.events import Origin, Severity
+from trt_agent_tools.model.proposal import Proposal
 from trt_agent_tools.model.states import TERMINAL, Reason, Rung, State
 from trt_agent_tools.model.verdict import LimitUse, Verdict
 
@@ -92,6 +93,7 @@ class Result(_Part):
     bytes: int
     sha256: str
     manifest: str
+    reused: str | None = Field(None, description="The build that made it, if not this one.")
 
 
 class AppliedOption(_Part):
@@ -127,6 +129,9 @@ class Snapshot(_Part):
     )
     verdicts: list[Verdict] | None = Field(None, description="What the policy found, and did.")
     notes: list[str] | None = Field(None, description="What a reader should know beside the state.")
+    proposals: list[Proposal] | None = Field(
+        None, description="What to do otherwise after a limit ended it, the best first."
+    )
     poll_after_ms: int | None = Field(None, description="When another look is worth it.")
     label: str | None = None
     session_id: str | None = None

@@ -69,7 +69,10 @@ LIVE = frozenset({State.QUEUED, State.STARTING, State.BUILDING, State.CANCELLING
 """The states in which a build waits for, or holds, a device."""
 
 _MOVES: dict[State, frozenset[State]] = {
-    State.QUEUED: frozenset({State.STARTING, State.FAILED, State.CANCELLING, State.LOST}),
+    # Straight to success: the engine of an identical build was kept, and nothing is built.
+    State.QUEUED: frozenset(
+        {State.STARTING, State.SUCCEEDED, State.FAILED, State.CANCELLING, State.LOST}
+    ),
     State.STARTING: frozenset(
         {State.BUILDING, State.SUCCEEDED, State.FAILED, State.CANCELLING, State.LOST}
     ),

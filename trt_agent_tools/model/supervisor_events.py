@@ -7,7 +7,8 @@ the build was accepted; the supervisor shifts a worker's times to this clock as 
 from dataclasses import dataclass
 
 from trt_agent_tools.model.errors import ErrorInfo
-from trt_agent_tools.model.events import WorkerEvent
+from trt_agent_tools.model.events import EngineWritten, WorkerEvent
+from trt_agent_tools.model.proposal import Proposal
 from trt_agent_tools.model.states import Reason, Rung, State, is_legal
 from trt_agent_tools.model.verdict import Verdict
 
@@ -26,6 +27,7 @@ class StateChanged:
     device: str | None = None
     ended_by: Rung | None = None
     error: ErrorInfo | None = None
+    proposals: tuple[Proposal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,16 @@ class VerdictGiven:
     verdict: Verdict
 
 
-SupervisorEvent = StateChanged | ActivitySampled | Noted | VerdictGiven
+@dataclass(frozen=True, slots=True)
+class EngineReused:
+    """No engine was built: `written` is the one that the build `made_by` made, verified again."""
+
+    at: float
+    written: EngineWritten
+    made_by: str
+
+
+SupervisorEvent = StateChanged | ActivitySampled | Noted | VerdictGiven | EngineReused
 BuildEvent = WorkerEvent | SupervisorEvent
 """Everything that is folded into a snapshot."""
 
@@ -78,6 +89,7 @@ def transition(
     device: str | None = None,
     ended_by: Rung | None = None,
     error: ErrorInfo | None = None,
+    proposals: tuple[Proposal, ...] = (),
 ) -> StateChanged:
     """Judge the move from `current` to `to` and return the event that makes it.
 
@@ -86,4 +98,4 @@ def transition(
     """
     if not is_legal(current, to):
         raise IllegalMoveError(f"{current.value} -> {to.value}")
-    return StateChanged(at, to, reason, device, ended_by, error)
+    return StateChanged(at, to, reason, device, ended_by, error, proposals)

@@ -124,6 +124,7 @@ def _read(path: Path) -> Policy:
     return Policy(
         name=path.stem,
         description=said.description,
+        reuse=said.reuse,
         rules=said.rules,
         escalation=said.escalation,
         session=said.session,

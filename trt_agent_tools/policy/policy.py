@@ -15,7 +15,7 @@ from pydantic import (
 from typing_extensions import TypeAliasType
 
 from trt_agent_tools.model.duration import MAX_S, Duration, format_duration
-from trt_agent_tools.model.options import Bytes
+from trt_agent_tools.model.options import Bytes, Reuse
 from trt_agent_tools.model.verdict import Rule
 from trt_agent_tools.policy.phase_pattern import check_pattern
 
@@ -195,12 +195,16 @@ class SessionLimits(_Part):
     concurrent_builds: Count = Field(1, description="Builds that run at once.")
     queued_builds: Count = Field(32, description="Builds that wait at once.")
     extension_total: Total = Field(0.0, description="Sum of the extensions of its limits.")
+    require_fit: Annotated[bool, Field(strict=True)] = Field(
+        False, description="Start only what past builds let expect to end within the GPU time left."
+    )
 
 
 class PolicyFile(_Part):
     """What a policy's file says."""
 
     description: str = Field("", max_length=1000, description="What it is for, in a sentence.")
+    reuse: Reuse = Field("verify", description="off: engines are neither reused nor kept.")
     rules: Rules = Rules()
     escalation: Escalation = Escalation()
     session: SessionLimits = SessionLimits()

@@ -1,30 +1,37 @@
 """What a worker left at the output: a complete engine with its manifest, or nothing that counts."""
 
-import hashlib
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from trt_agent_tools.model.manifest import FileDigest, Manifest
 from trt_agent_tools.model.request import BuildOrder
-
-_CHUNK_BYTES = 256 * 1024
-"""Large ones stay in the heaps of the pool's threads for the server's life."""
+from trt_agent_tools.supervisor.file_digest import Interrupt, Stamp, digest
 
 _MAX_MANIFEST_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """An engine that is complete and verified against its manifest."""
+    """An engine that is complete and verified against its manifest.
+
+    `told` is that manifest, and `stamp` the engine file's when it was verified.
+    """
 
     engine: str
     bytes: int
     sha256: str
     manifest: str
+    told: Manifest | None = field(default=None, compare=False)
+    stamp: Stamp | None = field(default=None, compare=False)
+
+    @property
+    def reused_from(self) -> str | None:
+        """The build that made the engine, if it was another one."""
+        return self.told.reused_from if self.told else None
 
 
 def settle_artefact(order: BuildOrder) -> Artefact | None:
@@ -41,11 +48,13 @@ def settle_artefact(order: BuildOrder) -> Artefact | None:
     try:
         for candidate in (partial_manifest, manifest):
             written = read_manifest(candidate, order.build_id)
-            if written and is_unchanged(output, written.engine):
+            stamp = _verified(output, written.engine) if written else None
+            if written and stamp:
                 if candidate == partial_manifest:
                     partial_manifest.replace(manifest)
+                engine = written.engine
                 return Artefact(
-                    str(output), written.engine.bytes, written.engine.sha256, str(manifest)
+                    *(str(output), engine.bytes, engine.sha256, str(manifest)), written, stamp
                 )
         # An engine of this build without a manifest: the link is there, its other name too.
         if partial_engine.exists() and output.exists() and output.samefile(partial_engine):
@@ -83,10 +92,12 @@ def is_unchanged(path: Path, known: FileDigest) -> bool:
     Raises:
         OSError: it cannot be read.
     """
+    return _verified(path, known) is not None
+
+
+def _verified(path: Path, known: FileDigest) -> Stamp | None:
+    """Return the stamp of the file at `path` if it is as `known`."""
     if not path.is_file() or path.stat().st_size != known.bytes:
-        return False
-    sha256 = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            sha256.update(chunk)
-    return sha256.hexdigest() == known.sha256
+        return None
+    found = digest(path, Interrupt())
+    return found.stamp if found and found.sha256 == known.sha256 else None

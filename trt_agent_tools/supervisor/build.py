@@ -9,8 +9,9 @@ from typing import Protocol
 import anyio
 
 from trt_agent_tools.model.errors import ErrorInfo
+from trt_agent_tools.model.proposal import Proposal
 from trt_agent_tools.model.request import BuildOrder, StartRequest
-from trt_agent_tools.model.snapshot import Detail, Snapshot
+from trt_agent_tools.model.snapshot import Basis, Detail, Progress, Snapshot
 from trt_agent_tools.model.states import TERMINAL, Reason, Rung, State
 from trt_agent_tools.model.supervisor_events import (
     ActivitySampled,
@@ -23,14 +24,22 @@ from trt_agent_tools.model.supervisor_events import (
 from trt_agent_tools.model.verdict import Action, LimitUse, Rule, Verdict
 from trt_agent_tools.policy.evaluate import Judged
 from trt_agent_tools.policy.policy import Escalation, Policy
+from trt_agent_tools.progress.expected import expected
+from trt_agent_tools.progress.past import Estimate
 from trt_agent_tools.progress.reducer import fold
 from trt_agent_tools.progress.render import snapshot
 from trt_agent_tools.progress.view import BuildFacts, BuildView
+from trt_agent_tools.store.history import SidecarStamp
 from trt_agent_tools.supervisor.observer import Observers
+from trt_agent_tools.supervisor.outlook import Outlook
 from trt_agent_tools.supervisor.sessions import OpenSession
 
 LOG_NAME = "build.log"
 """Of the log of a build's process, in the build's folder."""
+
+SMALL_JUMP = 0.05
+"""A fraction by steps that was shown above this is not given up for one by past builds: that would stand
+still for long. Below it the first look at TensorRT's phases may have come before the journal's answer."""
 
 SETTLE_S = 0.25
 """A waiting reader is told of a burst of phases once, this long after its first."""
@@ -75,6 +84,8 @@ class Build:
         self.request = request
         self.order = order
         self.policy = policy
+        self.base_policy = policy
+        """Its policy before the caller's own limits: what another start of it would be held to."""
         self.session = session
         self.folder = folder
         self.token = secrets.token_hex(16)
@@ -95,6 +106,12 @@ class Build:
         self.cancelling = anyio.Event()
         self.ended = anyio.Event()
         self.outlives_kill = False
+        self.outlook: Outlook | None = None
+        self.estimate: Estimate | None = None
+        self.sidecars: tuple[SidecarStamp, ...] | None = None
+        """The model's, when the build has succeeded and its files can be known again."""
+        self._shown_fraction = 0.0
+        self._shown_by_steps = 0.0
         self._clock = clock
         self._changed = anyio.Event()
 
@@ -168,6 +185,7 @@ class Build:
         device: str | None = None,
         ended_by: Rung | None = None,
         error: ErrorInfo | None = None,
+        proposals: tuple[Proposal, ...] = (),
     ) -> None:
         """Change the state, once that is written.
 
@@ -183,6 +201,7 @@ class Build:
                 device=device,
                 ended_by=ended_by,
                 error=error,
+                proposals=proposals,
             )
         )
         if to is State.CANCELLING or to in TERMINAL:
@@ -219,9 +238,40 @@ class Build:
         """Return what the policy allows and what is used of it, as last judged."""
         return tuple(judged.use for judged in self.judged)
 
+    def expect(self, outlook: Outlook) -> None:
+        """Take what is known by now of how long the build takes.
+
+        What its progress rests on does not change under a reader's eyes: one that was shown to have come
+        far by its steps stays so, and once TensorRT works an estimate is only replaced by another one.
+        """
+        self.outlook = outlook
+        new = outlook.estimate
+        if new is None and self.view.phases.roots:
+            return
+        if new is None or self.estimate is not None or self._shown_by_steps <= SMALL_JUMP:
+            self.estimate = new
+
+    def expected(self, at: float) -> Progress | None:
+        """Return how far past builds let expect it to be at this time; None where they do not tell."""
+        if self.estimate is None:
+            return None
+        return expected(self.estimate, self.view, at, self._shown_fraction)
+
+    def shown(self, view: BuildView, at: float, detail: Detail) -> Snapshot:
+        """Return the build as it is shown; a live one is never shown less far than before."""
+        found = snapshot(
+            *(self.facts, view, at, detail, self.limits(), self.estimate, self._shown_fraction)
+        )
+        progress = found.progress
+        if view.ended_at is None and progress is not None and progress.fraction is not None:
+            if progress.basis is Basis.STEPS:
+                self._shown_by_steps = max(self._shown_by_steps, progress.fraction)
+            self._shown_fraction = max(self._shown_fraction, progress.fraction)
+        return found
+
     def snapshot(self, detail: Detail = Detail.SUMMARY) -> Snapshot:
         """Return what is known now."""
-        return snapshot(self.facts, self.view, self.now(), detail, self.limits())
+        return self.shown(self.view, self.now(), detail)
 
     async def changed_since(self, seq: int, wait_s: float) -> None:
         """Wait for a phase change, a note or the end that came after `seq`, `wait_s` at most."""

@@ -15,7 +15,6 @@ from trt_agent_tools.model.states import TERMINAL, State
 from trt_agent_tools.model.supervisor_events import Noted, StateChanged, VerdictGiven
 from trt_agent_tools.policy.policy import TimeRule
 from trt_agent_tools.progress.reducer import fold
-from trt_agent_tools.progress.render import snapshot
 from trt_agent_tools.store.journal import Journal, JournalError, RecordRefusedError
 from trt_agent_tools.store.records import (
     BuildAccepted,
@@ -30,6 +29,7 @@ from trt_agent_tools.store.records import (
 )
 from trt_agent_tools.supervisor.build import Build
 from trt_agent_tools.supervisor.identity import this_process
+from trt_agent_tools.supervisor.outlook import learned
 from trt_agent_tools.supervisor.sessions import OpenSession
 
 Durable = StateChanged | Noted | VerdictGiven
@@ -241,7 +241,7 @@ def _started(build: Build, event: StateChanged | None, worker_pid: int | None) -
 
 def _ended(build: Build, event: StateChanged) -> BuildEnded:
     view = fold(build.view, event)
-    full = snapshot(build.facts, view, event.at, Detail.FULL, build.limits())
+    full = build.shown(view, event.at, Detail.FULL)
     held = None
     if view.started_at is not None and view.ended_at is not None:
         held = view.ended_at - view.started_at
@@ -253,6 +253,9 @@ def _ended(build: Build, event: StateChanged) -> BuildEnded:
         reason=view.reason,
         gpu_s=held,
         snapshot=full.model_dump_json(exclude_none=True),
+        learned=learned(build.outlook, view, build.sidecars)
+        if build.outlook is not None and view.state is State.SUCCEEDED
+        else None,
     )
 
 

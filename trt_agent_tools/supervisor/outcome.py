@@ -37,6 +37,9 @@ _REASONS: dict[ErrorCode, Reason] = {
     ErrorCode.KILLED_EXTERNALLY: Reason.KILLED_EXTERNALLY,
 }
 
+LATE = "The cancel came after the engine was complete; the engine was kept."
+"""Noted of a build that succeeded although it was asked to end."""
+
 _CRASH_HINT = "get_log shows what it printed last; another try uses a fresh process."
 
 
@@ -89,12 +92,7 @@ def judge(
     the phase that it was last in. A complete engine counts whatever came after it.
     """
     if artefact:
-        late = (
-            "The cancel came after the engine was complete; the engine was kept."
-            if request
-            else None
-        )
-        return Ending(State.SUCCEEDED, Reason.COMPLETED, note=late)
+        return Ending(State.SUCCEEDED, Reason.COMPLETED, note=LATE if request else None)
     if broken:
         error = ErrorInfo(ErrorCode.PROTOCOL_ERROR, f"{broken}; it was ended for that", _CRASH_HINT)
         return Ending(State.FAILED, Reason.WORKER_CRASH, error=error)

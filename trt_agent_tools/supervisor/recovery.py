@@ -121,6 +121,7 @@ def _ending(stored: StoredBuild, artefact: Artefact | None) -> BuildEnded:
                 bytes=artefact.bytes,
                 sha256=artefact.sha256,
                 manifest=artefact.manifest,
+                reused=artefact.reused_from,
             )
             if artefact
             else None,

@@ -7,20 +7,34 @@ import anyio
 import anyio.to_thread
 
 from trt_agent_tools.model.errors import ErrorCode, ErrorInfo
-from trt_agent_tools.model.events import EngineWritten, Origin, PhaseStarted, Ready, WorkerEvent
+from trt_agent_tools.model.events import (
+    EngineWritten,
+    InputsDigested,
+    ModelRead,
+    Origin,
+    PhaseStarted,
+    Ready,
+    WorkerEvent,
+)
+from trt_agent_tools.model.proposal import Proposal
 from trt_agent_tools.model.states import Reason, State
 from trt_agent_tools.supervisor.activity import sample_activity
 from trt_agent_tools.supervisor.artefact import Artefact, settle_artefact
 from trt_agent_tools.supervisor.build import Build
 from trt_agent_tools.supervisor.chronicle import Chronicle
 from trt_agent_tools.supervisor.devices import Device
+from trt_agent_tools.supervisor.history import History
 from trt_agent_tools.supervisor.ladder import Climb, climb, kill
 from trt_agent_tools.supervisor.launch import Worker, launch, tell
+from trt_agent_tools.supervisor.next_try import next_try
 from trt_agent_tools.supervisor.outcome import Heard, judge
 from trt_agent_tools.supervisor.pump import BadLine, EventReader, ProtocolError, read_lines
 
 DRAIN_S = 2.0
 """How long the last events may take to be read after the worker's exit."""
+
+MOST_REFINEMENTS = 10
+"""So often past builds are asked again of one build."""
 
 REAP_S = 2.0
 """How long the exit status may take to arrive once the worker has exited."""
@@ -29,17 +43,24 @@ _log = logging.getLogger(__name__)
 
 
 class Run:
-    """A build that has its device. Use once: `await Run(build, device, chronicle).to_the_end()`."""
+    """A build that has its device. Use once: `await Run(...).to_the_end()`."""
 
-    def __init__(self, build: Build, device: Device, chronicle: Chronicle) -> None:
+    def __init__(
+        self, build: Build, device: Device, chronicle: Chronicle, history: History
+    ) -> None:
         self._build = build
         self._chronicle = chronicle
+        self._history = history
+        self._told_more = anyio.Event()
         self._device = device
         self._heard = Heard()
         self._broken: str | None = None
         self._can_ask = True
         self._climb: Climb | None = None
+        self._proposals: tuple[Proposal, ...] = ()
         self._wrote = False
+        self.artefact: Artefact | None = None
+        """The engine, once the build has ended with one."""
         self.gone = True
         """Whether every process of the build is proven gone, so that its device may be used again."""
 
@@ -94,6 +115,7 @@ class Run:
             )
             tasks.start_soon(self._chronicle.started, self._build, worker.process.pid)
             tasks.start_soon(self._end_when_asked, worker, laddered)
+            tasks.start_soon(self._refine_outlook)
             await _first(worker.tree.worker_exit, laddered.wait)
             if self._build.cancel_asked.is_set():
                 await laddered.wait()
@@ -121,6 +143,7 @@ class Run:
             await worker.process.wait()
         await worker.process.aclose()
         artefact, problem = await anyio.to_thread.run_sync(_settle, build)
+        self.artefact = artefact
         ending = judge(
             self._heard,
             exit_status=worker.process.returncode,
@@ -143,10 +166,18 @@ class Run:
                     artefact.manifest,
                 )
             )
+        if ending.state is State.SUCCEEDED:
+            await self._learn()
         for note in (ending.note, problem):
             if note:
                 await build.note(note)
-        await build.move(ending.state, ending.reason, ended_by=ending.ended_by, error=ending.error)
+        await build.move(
+            ending.state,
+            ending.reason,
+            ended_by=ending.ended_by,
+            error=ending.error,
+            proposals=self._proposals if ending.state is State.CANCELLED else (),
+        )
 
     async def _read_events(self, worker: Worker, drained: anyio.Event) -> None:
         stdout = worker.process.stdout
@@ -175,12 +206,39 @@ class Run:
         if isinstance(event, Ready):
             self._can_ask = event.capabilities.cooperative_cancel
         build.record(event)
+        if isinstance(event, Ready | ModelRead | InputsDigested):
+            self._told_more.set()
         if (
             build.view.state is State.STARTING
             and isinstance(event, PhaseStarted)
             and event.origin is Origin.TENSORRT
         ):
             await build.begin_building()
+
+    async def _refine_outlook(self) -> None:
+        """Ask past builds again whenever more is known of this one."""
+        # What a worker that is well tells comes to three or four; a broken one keeps nobody busy.
+        for _ in range(MOST_REFINEMENTS):
+            await self._told_more.wait()
+            self._told_more = anyio.Event()
+            await self._ask_past_builds()
+
+    async def _ask_past_builds(self) -> None:
+        build = self._build
+        if build.outlook is not None:
+            build.expect(await self._history.refined(build.outlook, build.view, self._device.name))
+
+    async def _learn(self) -> None:
+        """Find out what of the build is kept for later ones, beside what its events told."""
+        build = self._build
+        # What the worker told last may not have been seen to.
+        await self._ask_past_builds()
+        if build.outlook is not None:
+            build.sidecars = await self._history.sidecars(build.outlook, build.view, build.order)
+
+    async def _propose(self, reason: Reason) -> None:
+        # While the ladder is climbed, so that the device is held no longer for it.
+        self._proposals = await next_try(self._build, self._history, reason)
 
     async def _end_when_asked(self, worker: Worker, laddered: anyio.Event) -> None:
         build = self._build
@@ -190,6 +248,7 @@ class Run:
             async with anyio.create_task_group() as tasks:
                 # The ladder does not wait for the disk.
                 tasks.start_soon(build.move, State.CANCELLING, request.reason)
+                tasks.start_soon(self._propose, request.reason)
                 self._climb = await climb(
                     worker, request, can_ask=self._can_ask, hurried=build.hurried
                 )

@@ -45,13 +45,14 @@ from trt_agent_tools.supervisor.documents import (
     readable_policies,
 )
 from trt_agent_tools.supervisor.fit import check_fit
-from trt_agent_tools.supervisor.history import History, Outlook
+from trt_agent_tools.supervisor.history import History
 from trt_agent_tools.supervisor.inspection import Inspector
 from trt_agent_tools.supervisor.intake import make_build
 from trt_agent_tools.supervisor.ladder import PROOF_S
 from trt_agent_tools.supervisor.lifecycle import carry
 from trt_agent_tools.supervisor.log_file import read_log
 from trt_agent_tools.supervisor.observer import Condition, Observer, Observers
+from trt_agent_tools.supervisor.outlook import Outlook
 from trt_agent_tools.supervisor.recovery import recover, remove_folders
 from trt_agent_tools.supervisor.reuse.reuser import Reuser
 from trt_agent_tools.supervisor.sessions import OpenSession, Sessions
@@ -282,9 +283,21 @@ class Supervisor:
         session = None if session_id is None else await self._session(session_id, principal)
         return await self._listed(principal, session=session, state=state, limit=limit)
 
-    async def open_session(self, request: SessionRequest, *, principal: str = LOCAL) -> Session:
-        """See `BuildService.open_session`."""
-        policy = self._policy if request.policy is None else load_named_policy(request.policy)
+    async def open_session(
+        self,
+        request: SessionRequest,
+        *,
+        principal: str = LOCAL,
+        front_end: FrontEnd | None = None,
+    ) -> Session:
+        """See `BuildService.open_session`; `front_end` says which policy holds without one."""
+        if request.policy is not None:
+            policy = load_named_policy(request.policy)
+        elif front_end is not None and front_end.policy is not None:
+            # The operator's, not the caller's: it may be any file.
+            policy = load_policy(front_end.policy)
+        else:
+            policy = self._policy
         session = self._sessions.open(request, policy, principal)
         await self._chronicle.open_session(session)
         return session.snapshot([], 0, anyio.current_time())

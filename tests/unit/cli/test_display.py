@@ -261,6 +261,19 @@ def test_the_end_of_a_cancelled_build_names_reason_and_rung() -> None:
     assert list(outcome_lines(final)) == ["cancelled (user_request), ended by terminate after 3.0s"]
 
 
+def test_the_end_of_a_build_over_its_limit_names_what_to_try_next() -> None:
+    proposals = [
+        {"change": {"limits": {"build_time": "25m"}}, "why": "It takes 20m.", "expected_s": 1200.0},
+        {"change": {"builder_optimization_level": 1}, "why": "It times less."},
+    ]
+    final = snapshot(state=State.CANCELLED, reason=Reason.BUILD_TIME, proposals=proposals)
+
+    assert list(outcome_lines(final))[1:] == [
+        "try       build_time 25m: It takes 20m.",
+        "try       builder_optimization_level 1: It times less.",
+    ]
+
+
 def test_an_error_goes_to_standard_error_with_its_code_and_hint(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -83,6 +83,7 @@ policies = st.builds(
         concurrent_builds=st.integers(1, 1024),
         queued_builds=st.integers(1, 1024),
         extension_total=st.floats(0, MAX_S),
+        require_fit=st.booleans(),
     ),
 )
 
@@ -146,9 +147,15 @@ def test_defaults_are_shown_and_what_is_off_is_said() -> None:
     text = "\n".join(policy_toml(Policy(rules=Rules.model_validate({"build_time": "2h"}))))
 
     assert tomllib.loads(text) == {
+        "reuse": "verify",
         "description": "",
         "escalation": {"warn_at": 0.8, "cancel_grace": "5s", "terminate_grace": "5s"},
-        "session": {"concurrent_builds": 1, "queued_builds": 32, "extension_total": "0s"},
+        "session": {
+            "concurrent_builds": 1,
+            "queued_builds": 32,
+            "extension_total": "0s",
+            "require_fit": False,
+        },
         "rules": {"build_time": {"limit": "2h", "mode": "enforce"}},
     }
     assert "# gpu_time is not limited" in text

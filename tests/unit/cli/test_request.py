@@ -45,6 +45,8 @@ def test_paths_among_the_options_are_from_the_current_folder_too(
     options = make_request(MODEL, options=["timing_cache=a.cache", 'plugins=["a.so"]']).options
 
     assert options.timing_cache == str(tmp_path / "a.cache")
+    folder = make_request(MODEL, options=["timing_cache=caches/"]).options.timing_cache
+    assert folder == f"{tmp_path / 'caches'}/"
     assert options.plugins == [str(tmp_path / "a.so")]
 
 

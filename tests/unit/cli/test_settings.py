@@ -4,11 +4,15 @@ import pytest
 
 from trt_agent_tools.cli.settings import load_settings
 from trt_agent_tools.model.errors import ErrorCode, Refusal
+from trt_agent_tools.supervisor.config import EngineCacheConfig
 
 
 @pytest.fixture(autouse=True)
 def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("STATE_DIR", "POLICY", "ROOT", "ENABLE_REPLAY", "ALLOW_PLUGIN", "EMBEDDED"):
+    for name in (
+        *("STATE_DIR", "POLICY", "ROOT", "ENABLE_REPLAY", "ALLOW_PLUGIN", "EMBEDDED"),
+        *("HOST", "PORT", "ALLOW_HOST", "ALLOW_ORIGIN", "ENGINE_CACHE", "ENGINE_CACHE_SIZE"),
+    ):
         monkeypatch.delenv(f"TRT_AGENT_TOOLS_{name}", raising=False)
 
 
@@ -38,6 +42,21 @@ def test_every_setting_is_read_from_the_environment(monkeypatch: pytest.MonkeyPa
     assert config.roots == (Path("/a"), Path("/b"))
     assert config.enable_replay is True
     assert config.allowed_plugins == (Path("/p/one.so"), Path("/p/two.so"))
+
+
+def test_where_to_listen_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (load_settings().host, load_settings().port) == ("127.0.0.1", 8765)
+    monkeypatch.setenv("TRT_AGENT_TOOLS_HOST", "::1")
+    monkeypatch.setenv("TRT_AGENT_TOOLS_PORT", "0")
+    monkeypatch.setenv("TRT_AGENT_TOOLS_ALLOW_HOST", "a.example, b.example:8443,")
+
+    settings = load_settings()
+
+    assert (settings.host, settings.port) == ("::1", 0)
+    assert settings.allow_host == ("a.example", "b.example:8443")
+    monkeypatch.setenv("TRT_AGENT_TOOLS_PORT", "70000")
+    with pytest.raises(Refusal, match="--port"):
+        load_settings()
 
 
 def test_an_option_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,3 +124,14 @@ def test_a_wrong_value_in_the_environment_is_refused_and_the_variable_named(
     assert refused.value.info.code is ErrorCode.INVALID_ARGUMENT
     assert "--enable-replay" in refused.value.info.message
     assert "TRT_AGENT_TOOLS_ENABLE_REPLAY" in refused.value.info.hint
+
+
+def test_engines_are_kept_in_the_state_folder_unless_another_place_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = load_settings(state_dir=tmp_path).config().engine_cache
+    assert usual == EngineCacheConfig(tmp_path / "engines", 10 * 2**30)
+    monkeypatch.setenv("TRT_AGENT_TOOLS_ENGINE_CACHE", str(tmp_path / "shared"))
+    monkeypatch.setenv("TRT_AGENT_TOOLS_ENGINE_CACHE_SIZE", "500MiB")
+    given = load_settings(state_dir=tmp_path).config().engine_cache
+    assert given == EngineCacheConfig(tmp_path / "shared", 500 * 2**20)

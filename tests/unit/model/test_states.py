@@ -50,9 +50,12 @@ def test_every_live_build_can_be_cancelled_and_can_be_lost() -> None:
     assert {state for state in State if is_legal(state, State.LOST)} == LIVE
 
 
-def test_a_build_without_a_process_cannot_have_built() -> None:
+def test_a_build_without_a_process_cannot_be_building() -> None:
     assert not is_legal(State.QUEUED, State.BUILDING)
-    assert not is_legal(State.QUEUED, State.SUCCEEDED)
+
+
+def test_a_build_that_reuses_an_engine_succeeds_from_the_queue() -> None:
+    assert is_legal(State.QUEUED, State.SUCCEEDED)
 
 
 def test_a_late_success_beats_a_late_cancel() -> None:

@@ -1,0 +1,1 @@
+"""Engine reuse: an identical request is answered with the engine that an earlier build made."""
