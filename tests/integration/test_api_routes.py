@@ -279,7 +279,9 @@ class Understanding(Supervisor):
         front_end: FrontEnd | None = None,
     ) -> Snapshot:
         self.allowed = front_end
-        return await super().start(request, wait_s=wait_s, principal=principal)
+        return await super().start(
+            request, wait_s=wait_s, principal=principal, default_policy=default_policy
+        )
 
 
 async def test_what_the_front_end_allows_goes_with_its_start(root: Path, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from trt_agent_tools.model.session import Session, SessionRequest
 from trt_agent_tools.model.snapshot import BuildList, BuildLog, Detail, Snapshot
 from trt_agent_tools.model.states import State
 from trt_agent_tools.model.untrusted import one_line
-from trt_agent_tools.supervisor.service import LOCAL, Supervisor
+from trt_agent_tools.supervisor.reading import LOCAL
+from trt_agent_tools.supervisor.service import Supervisor
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """`Supervisor`: the `BuildService` that owns the queue, the devices and the workers."""
 
-import math
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
@@ -13,55 +12,39 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 from typing_extensions import Self
 
-from trt_agent_tools.model.documents import PolicyList, Recording
 from trt_agent_tools.model.duration import format_duration
 from trt_agent_tools.model.errors import ErrorCode, Refusal
-from trt_agent_tools.model.events import Severity
 from trt_agent_tools.model.inspection import Inspection, InspectRequest
-from trt_agent_tools.model.manifest import Manifest
-from trt_agent_tools.model.request import MAX_WAIT_S, FrontEnd, StartRequest
+from trt_agent_tools.model.request import FrontEnd, StartRequest
 from trt_agent_tools.model.session import Session, SessionRequest
-from trt_agent_tools.model.snapshot import BuildList, BuildLog, BuildSummary, Detail, Snapshot
-from trt_agent_tools.model.states import Reason, State
+from trt_agent_tools.model.snapshot import Detail, Snapshot
+from trt_agent_tools.model.states import Reason
 from trt_agent_tools.model.untrusted import one_line
 from trt_agent_tools.model.verdict import Rule
 from trt_agent_tools.policy.files import load_named_policy, load_policy
 from trt_agent_tools.policy.limits import extend, parse_extension, tighten
 from trt_agent_tools.policy.policy import Escalation, Policy
-from trt_agent_tools.progress.cleaning import MAX_PATH, clean_label
 from trt_agent_tools.store.journal import Journal, JournalError
 from trt_agent_tools.supervisor.admission import Admitted, admit
 from trt_agent_tools.supervisor.archive import Archive
-from trt_agent_tools.supervisor.build import LOG_NAME, Build, CancelRequest
-from trt_agent_tools.supervisor.builds import Builds
+from trt_agent_tools.supervisor.build import Build, CancelRequest
 from trt_agent_tools.supervisor.chronicle import Chronicle
 from trt_agent_tools.supervisor.config import SupervisorConfig
 from trt_agent_tools.supervisor.devices import DevicePool, find_devices
-from trt_agent_tools.supervisor.documents import (
-    MAX_EVENTS,
-    RECORD_NAME,
-    manifest_of_build,
-    read_recording,
-    readable_policies,
-)
 from trt_agent_tools.supervisor.fit import check_fit
 from trt_agent_tools.supervisor.history import History
 from trt_agent_tools.supervisor.inspection import Inspector
 from trt_agent_tools.supervisor.intake import make_build
 from trt_agent_tools.supervisor.ladder import PROOF_S
 from trt_agent_tools.supervisor.lifecycle import carry
-from trt_agent_tools.supervisor.log_file import read_log
 from trt_agent_tools.supervisor.observer import Condition, Observer, Observers
 from trt_agent_tools.supervisor.outlook import Outlook
+from trt_agent_tools.supervisor.reading import LOCAL, Reading
 from trt_agent_tools.supervisor.recovery import recover, remove_folders
+from trt_agent_tools.supervisor.refusals import check_wait, ending, too_late
 from trt_agent_tools.supervisor.reuse.reuser import Reuser
-from trt_agent_tools.supervisor.sessions import OpenSession, Sessions
+from trt_agent_tools.supervisor.sessions import OpenSession
 from trt_agent_tools.supervisor.watch import Watch
-
-MAX_LISTED = 500
-MAX_LOG_LINES = 1000
-MAX_IN_SESSION = 20
-"""So many of a session's builds are listed with it, the newest."""
 
 CANCEL_SHOWN_S = 1.0
 """How long a cancel that waits for nothing may wait for its own first change to be written."""
@@ -69,14 +52,11 @@ CANCEL_SHOWN_S = 1.0
 KEEP_S = 1.0
 """How long an end waits for the engines of the builds before it to be kept for reuse."""
 
-LOCAL = "local"
-"""The principal of the operating-system user that runs the server."""
-
 SHUTDOWN = Escalation(cancel_grace=0.5, terminate_grace=0.5)
 """MCP clients kill a server that does not end within two seconds of its stdin's end."""
 
 
-class Supervisor:
+class Supervisor(Reading):
     """Use as ``async with Supervisor(config) as service``.
 
     Leaving the block cancels every live build and returns when their processes are proven gone, or
@@ -84,14 +64,11 @@ class Supervisor:
     """
 
     def __init__(self, config: SupervisorConfig, observers: Iterable[Observer] = ()) -> None:
-        self._config = config
+        super().__init__(config, load_policy(config.policy))
         self._observers = Observers(observers)
-        self._policy = load_policy(config.policy)
         self._devices = find_devices()
         self._inspector = Inspector(self._devices)
         self._reuser = Reuser(config.engine_cache, self._devices)
-        self._builds = Builds()
-        self._sessions = Sessions(self._policy)
         self._watch = Watch(self._builds.live)
         self._closing = False
 
@@ -170,7 +147,7 @@ class Supervisor:
 
         `default_policy` names the policy of the principal's default session, if not this supervisor's.
         """
-        _check_wait(wait_s)
+        check_wait(wait_s)
         config = self._config if front_end is None else _config_of(self._config, front_end)
         build = self._builds.repeated(request, principal)
         if build is None:
@@ -199,24 +176,6 @@ class Supervisor:
             principal=principal,
         )
 
-    async def progress(
-        self,
-        build_id: str,
-        *,
-        wait_s: float = 0.0,
-        since_seq: int | None = None,
-        detail: Detail = Detail.SUMMARY,
-        principal: str = LOCAL,
-    ) -> Snapshot:
-        """See `BuildService.progress`."""
-        _check_wait(wait_s)
-        build = self._attended(build_id, principal)
-        if build is None:
-            return await self._archive.snapshot(build_id, principal, detail)
-        if wait_s:
-            await build.changed_since(build.view.seq if since_seq is None else since_seq, wait_s)
-        return build.snapshot(detail)
-
     async def cancel(
         self,
         build_id: str,
@@ -227,7 +186,7 @@ class Supervisor:
         principal: str = LOCAL,
     ) -> Snapshot:
         """See `BuildService.cancel`."""
-        _check_wait(wait_s)
+        check_wait(wait_s)
         build = self._attended(build_id, principal)
         if build is None:
             return await self._archive.snapshot(build_id, principal, Detail.SUMMARY)
@@ -259,9 +218,9 @@ class Supervisor:
         by_s = parse_extension(by)
         if build is None:
             ended = await self._archive.snapshot(build_id, principal, Detail.SUMMARY)
-            raise _too_late(build_id, ended.state)
+            raise too_late(build_id, ended.state)
         if build.has_ended or build.cancel_request is not None:
-            raise _too_late(build_id, build.view.state)
+            raise too_late(build_id, build.view.state)
         build.policy = extend(build.policy, limit, by_s, left_s=build.session.extension_left_s)
         build.session.extension_left_s -= by_s
         build.forget_warnings(Rule(limit))
@@ -269,19 +228,6 @@ class Supervisor:
         await build.note(f"{limit} extended by {format_duration(by_s)}: {one_line(reason, 200)}")
         self._watch.judge(build)
         return build.snapshot(Detail.TREE)
-
-    async def list_builds(
-        self,
-        *,
-        session_id: str | None = None,
-        state: State | None = None,
-        limit: int = 20,
-        principal: str = LOCAL,
-    ) -> BuildList:
-        """See `BuildService.list_builds`."""
-        _check_count("limit", limit, MAX_LISTED)
-        session = None if session_id is None else await self._session(session_id, principal)
-        return await self._listed(principal, session=session, state=state, limit=limit)
 
     async def open_session(
         self,
@@ -302,70 +248,14 @@ class Supervisor:
         await self._chronicle.open_session(session)
         return session.snapshot([], 0, anyio.current_time())
 
-    async def session(
-        self,
-        session_id: str | None = None,
-        *,
-        principal: str = LOCAL,
-        default_policy: str | None = None,
-    ) -> Session:
-        """See `BuildService.session`; for `default_policy` see `start`."""
-        session = await self._session(session_id, principal, default_policy)
-        listed = await self._listed(principal, session=session, state=None, limit=MAX_IN_SESSION)
-        return session.snapshot(listed.builds, listed.left_out, anyio.current_time())
-
-    async def log(
-        self,
-        build_id: str,
-        *,
-        tail: int = 50,
-        min_severity: Severity | None = None,
-        principal: str = LOCAL,
-    ) -> BuildLog:
-        """See `BuildService.log`."""
-        _check_count("tail", tail, MAX_LOG_LINES)
-        if self._attended(build_id, principal) is None:
-            await self._archive.snapshot(build_id, principal, Detail.SUMMARY)
-        path = self._config.state_dir / "builds" / build_id / LOG_NAME
-        return await anyio.to_thread.run_sync(
-            lambda: read_log(path, build_id, tail=tail, min_severity=min_severity)
-        )
-
-    async def manifest(self, build_id: str, *, principal: str = LOCAL) -> Manifest:
-        """See `BuildService.manifest`."""
-        snapshot = await self.progress(build_id, principal=principal)
-        return await anyio.to_thread.run_sync(manifest_of_build, snapshot)
-
-    async def recording(
-        self, build_id: str, *, tail: int = 200, principal: str = LOCAL
-    ) -> Recording:
-        """See `BuildService.recording`."""
-        _check_count("tail", tail, MAX_EVENTS)
-        await self.progress(build_id, principal=principal)
-        path = self._config.state_dir / "builds" / build_id / RECORD_NAME
-        return await anyio.to_thread.run_sync(lambda: read_recording(path, build_id, tail=tail))
-
     async def inspect(
         self, request: InspectRequest, *, front_end: FrontEnd | None = None
     ) -> Inspection:
         """See `BuildService.inspect`; for `front_end` see `start`."""
         if self._closing:
-            raise _ending()
+            raise ending()
         config = self._config if front_end is None else _config_of(self._config, front_end)
         return await self._inspector.inspect(request, config, self._history)
-
-    async def policy_of(self, session_id: str, principal: str) -> str:
-        """Return the name of a session's policy.
-
-        Raises:
-            Refusal: this principal has no such session, or the journal cannot be read.
-        """
-        return (await self._session(session_id, principal)).policy.name
-
-    @property
-    def own_policy(self) -> str:
-        """The name of the policy that holds where nobody names one."""
-        return self._policy.name
 
     def live_builds(self) -> list[str]:
         """Return the ids of the builds that wait or run, of every principal."""
@@ -379,17 +269,13 @@ class Supervisor:
                 when that was last tried (`JOURNAL_UNAVAILABLE`).
         """
         if self._closing:
-            raise _ending()
+            raise ending()
         if self._chronicle.is_failing:
             raise Refusal(
                 ErrorCode.JOURNAL_UNAVAILABLE,
                 "the journal cannot be written, so nothing new is started",
                 "Free space, or mend the state folder; builds that run go on.",
             )
-
-    async def policies(self) -> PolicyList:
-        """See `BuildService.policies`."""
-        return await anyio.to_thread.run_sync(readable_policies, self._config.policy)
 
     def condition(self) -> Condition:
         """Return how this supervisor stands, its builds aside."""
@@ -404,35 +290,6 @@ class Supervisor:
             builds_recovered=self._recovered,
         )
 
-    async def _listed(
-        self, principal: str, *, session: OpenSession | None, state: State | None, limit: int
-    ) -> BuildList:
-        listed = await self._archive.listed(
-            principal, session.session_id if session else None, state, limit
-        )
-        now = [
-            b if (known := self._builds.get(b.build_id)) is None else _summary(known)
-            for b in listed.builds
-        ]
-        return BuildList(builds=now, left_out=listed.left_out)
-
-    async def _session(
-        self, session_id: str | None, principal: str, default_policy: str | None = None
-    ) -> OpenSession:
-        if not self._sessions.knows(session_id) and session_id is not None:
-            stored = await self._archive.session(session_id)
-            # Asked again, as another call may have brought it back meanwhile.
-            if stored is not None and not self._sessions.knows(session_id):
-                self._sessions.restore(stored)
-        return self._sessions.find(session_id, principal, default_policy)
-
-    def _attended(self, build_id: str, principal: str) -> Build | None:
-        """Return a build of this supervisor's and note that somebody asked about it."""
-        build = self._builds.of(build_id, principal)
-        if build is not None:
-            build.attend()
-        return build
-
     async def _accept(
         self,
         request: StartRequest,
@@ -444,7 +301,7 @@ class Supervisor:
         outlook: Outlook,
     ) -> Build:
         if self._closing:
-            raise _ending()
+            raise ending()
         self._builds.check_room(admitted, session)
         unsure = check_fit(session, outlook.estimate, self._builds.live(), anyio.current_time())
         build = make_build(
@@ -481,20 +338,6 @@ class Supervisor:
             await build.ended.wait()
 
 
-def _summary(build: Build) -> BuildSummary:
-    snapshot = build.snapshot()
-    return BuildSummary(
-        build_id=snapshot.build_id,
-        state=snapshot.state,
-        reason=snapshot.reason,
-        label=clean_label(build.facts.label),
-        model=one_line(build.facts.model, MAX_PATH),
-        elapsed_s=snapshot.elapsed_s,
-        gpu_s=snapshot.gpu_s,
-        created_at=build.facts.created_at,
-    )
-
-
 def _config_of(config: SupervisorConfig, front_end: FrontEnd) -> SupervisorConfig:
     return replace(
         config,
@@ -502,33 +345,3 @@ def _config_of(config: SupervisorConfig, front_end: FrontEnd) -> SupervisorConfi
         enable_replay=front_end.enable_replay,
         allowed_plugins=tuple(Path(plugin) for plugin in front_end.allowed_plugins),
     )
-
-
-def _ending() -> Refusal:
-    return Refusal(ErrorCode.SHUTTING_DOWN, "this server is ending", "Call again in a moment.")
-
-
-def _too_late(build_id: str, state: State) -> Refusal:
-    return Refusal(
-        ErrorCode.TOO_LATE,
-        f"build {build_id} is {state.value}: its limits no longer matter",
-        "Start it again, under a longer limit if the policy has one.",
-    )
-
-
-def _check_wait(wait_s: float) -> None:
-    if not math.isfinite(wait_s) or not 0 <= wait_s <= MAX_WAIT_S:
-        raise Refusal(
-            ErrorCode.INVALID_ARGUMENT,
-            f"wait_s is between 0 and {MAX_WAIT_S:.0f} seconds, not {wait_s}",
-            "Give one in that range, and wait again when it is over: the build goes on.",
-        )
-
-
-def _check_count(name: str, value: int, largest: int) -> None:
-    if not 1 <= value <= largest:
-        raise Refusal(
-            ErrorCode.INVALID_ARGUMENT,
-            f"{name} is between 1 and {largest}, not {value}",
-            f"Give a {name} in that range.",
-        )
