@@ -224,6 +224,8 @@ def bad_tokens(issuer: Issuer) -> dict[str, str]:
         "no subject": issuer.token(without="sub"),
         "an empty subject": issuer.token(sub=""),
         "a huge subject": issuer.token(sub="a" * 300),
+        "a subject that is no text": issuer.token(sub="\ud800"),
+        "a subject on two lines": issuer.token(sub="a\nb"),
         "changed": f"{head}.{body[:-4]}AAAA.{signature}",
         "unsigned": jwt.encode(claims, "", algorithm="none", headers={"kid": "k1"}),
         "signed with the public key": hmac_signed(claims, public),

@@ -275,6 +275,9 @@ async def test_a_session_under_a_policy_that_this_token_may_not_name_takes_no_bu
         body = start_body(shared.server)
         body["request"] = {**body["request"], "session_id": opened.session_id}
         refused(await second.post("/v1/builds", json=body), 403, ErrorCode.POLICY_NOT_ALLOWED)
+        # Nor under a policy of its own: the session's budget and slots would be used all the same.
+        body["request"] = {**body["request"], "policy": "ci"}
+        refused(await second.post("/v1/builds", json=body), 403, ErrorCode.POLICY_NOT_ALLOWED)
 
 
 async def test_what_a_front_end_of_the_host_may_say_is_refused(shared: Shared) -> None:

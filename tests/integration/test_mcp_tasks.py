@@ -132,7 +132,7 @@ async def test_a_declined_question_is_not_asked_again(root: Path, tmp_path: Path
         assert (await get_task(agent.client, task.task_id)).status == "working"
 
 
-async def test_an_answer_above_the_ceiling_is_refused_and_tells_it(
+async def test_a_wrong_answer_is_refused_and_the_question_stands(
     root: Path, tmp_path: Path
 ) -> None:
     async with held(root, tmp_path / "state", asks=True) as (agent, task):
@@ -142,6 +142,14 @@ async def test_an_answer_above_the_ceiling_is_refused_and_tells_it(
         with pytest.raises(MCPError, match="at most") as caught:
             await update_task(agent.client, task.task_id, {key: answer})
         assert caught.value.error.data["code"] == "above_ceiling"
+        # A wrong answer loses nothing: the question stands, and a right one counts.
+        assert (await get_task(agent.client, task.task_id)).input_requests.keys() == {key}
+        answer = {"action": "accept", "content": {"seconds": "15 minutes"}}
+        with pytest.raises(MCPError, match="number of seconds"):
+            await update_task(agent.client, task.task_id, {key: answer})
+        answer = {"action": "accept", "content": {"seconds": 60}}
+        await update_task(agent.client, task.task_id, {key: answer})
+        assert (await get_task(agent.client, task.task_id)).status == "working"
 
 
 async def test_a_client_that_cannot_ask_its_user_is_not_kept_waiting_for_an_answer(

@@ -55,6 +55,8 @@ async def host(
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
     )
+    # Its warnings are about what callers send: anybody could fill the log with them.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     telemetry = Telemetry(metrics=True)
     supervisor = Supervisor(config, telemetry.observers)
     metrics = telemetry.exposition(supervisor.condition)

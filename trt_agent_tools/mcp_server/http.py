@@ -36,8 +36,8 @@ async def open_mcp(
     Every request is answered for its own caller, whatever session it is in; a session answers to the
     principal that opened it alone.
     """
-    # At INFO the library logs the ids of sessions.
-    logging.getLogger("mcp").setLevel(logging.WARNING)
+    # Below ERROR the library logs the ids of sessions, and what anybody sends.
+    logging.getLogger("mcp").setLevel(logging.ERROR)
 
     def service_in(context: RequestContext) -> BuildService:
         if not isinstance(context.request, Request):

@@ -59,9 +59,12 @@ class IssuerKeys:
         Raises:
             KeysError: the issuer did not give its keys, and those of before are too old.
         """
+        # Whoever has a good token does not wait for what a made-up one lets be fetched.
+        if found := self._fresh(key_id):
+            return found
         async with self._turn:
             now = anyio.current_time()
-            found = self._among(key_id) if now < self._fetched_at + KEEP_S else None
+            found = self._fresh(key_id)
             if found is None and now >= self._asked_at + AGAIN_S:
                 self._asked_at = now
                 await self._fetch()
@@ -69,6 +72,10 @@ class IssuerKeys:
         if self._problem and found is None:
             raise KeysError(self._problem)
         return found
+
+    def _fresh(self, key_id: str | None) -> jwt.PyJWK | None:
+        is_fresh = anyio.current_time() < self._fetched_at + KEEP_S
+        return self._among(key_id) if is_fresh else None
 
     def _among(self, key_id: str | None) -> jwt.PyJWK | None:
         if key_id is None:

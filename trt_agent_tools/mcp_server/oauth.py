@@ -90,6 +90,9 @@ class JwtVerifier:
         subject, expires = claims["sub"], claims["exp"]
         if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT:
             return None
+        if not subject.isprintable():
+            # Also what UTF-8 cannot hold: the name goes to the journal and to logs.
+            return None
         client = claims.get("client_id", claims.get("azp"))
         return AccessToken(
             token=token,

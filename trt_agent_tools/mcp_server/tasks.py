@@ -26,6 +26,7 @@ from trt_agent_tools.mcp_server.access import RequestContext, ServiceOf
 from trt_agent_tools.mcp_server.answers import answer
 from trt_agent_tools.mcp_server.protocol_errors import refusals_told
 from trt_agent_tools.mcp_server.questions import Question, open_questions
+from trt_agent_tools.model.errors import Refusal
 from trt_agent_tools.model.service import BuildService
 from trt_agent_tools.model.snapshot import Detail, Snapshot
 from trt_agent_tools.model.states import State
@@ -124,9 +125,16 @@ class Tasks(Extension):
             snapshot = await service.progress(params.task_id)
             for question in self._open(snapshot, ctx):
                 answered = params.input_responses.get(question.key)
-                if isinstance(answered, ElicitResult):
-                    self._settle(question)
+                if not isinstance(answered, ElicitResult):
+                    continue
+                # Settled before anything is awaited, so that the same answer twice extends once.
+                self._settle(question)
+                try:
                     await question.take(answered, service)
+                except Refusal:
+                    # Nothing was extended: it is asked again.
+                    self._open_again(question)
+                    raise
             return snapshot
 
         await self._asked(ctx, take)
@@ -170,6 +178,9 @@ class Tasks(Extension):
             for question in open_questions(snapshot)
             if (question.build_id, question.key) not in self._settled
         ]
+
+    def _open_again(self, question: Question) -> None:
+        self._settled.pop((question.build_id, question.key), None)
 
     def _settle(self, question: Question) -> None:
         self._settled[question.build_id, question.key] = None

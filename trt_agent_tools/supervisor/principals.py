@@ -45,8 +45,9 @@ class PrincipalService:
     async def start(self, request: StartRequest, *, wait_s: float = 0.0) -> Snapshot:
         """See `BuildService.start`."""
         self._check(request.policy)
-        if request.session_id is not None and request.policy is None:
-            # Another token of the same principal may have opened it, under a policy of its own.
+        if request.session_id is not None:
+            # Another token of the same principal may have opened it, under a policy of its own, whose
+            # budget and slots hold whatever policy the build names.
             self._check(await self._supervisor.policy_of(request.session_id, self._principal))
         return await self._supervisor.start(
             request.model_copy(update={"policy": self._named(request.policy)}),
