@@ -31,8 +31,9 @@ from trt_agent_tools.store.journal import FILE_NAME, Journal
 from trt_agent_tools.store.schema import connect
 from trt_agent_tools.supervisor.history import OTHERS
 from trt_agent_tools.supervisor.outlook import SPANS
-from trt_agent_tools.worker.counting import ModelCounts, count
+from trt_agent_tools.worker.counting import Counts, ModelCounts, count
 from trt_agent_tools.worker.library import load_library
+from trt_agent_tools.worker.opened import OpenedModel
 
 SETTING = Setting("tensorrt_rtx", "1.7.1.116", "cpu")
 MODELS = 2_000
@@ -159,18 +160,23 @@ def counting() -> list[Row]:
             raise RuntimeError(f"{model} was not parsed")
 
     def both(model: Path) -> None:
-        counts = ModelCounts(model)
-        parse(model)
-        counts.take(10.0)
+        with OpenedModel(model, [model.parent]) as opened:
+            counts = ModelCounts(opened.file)
+            parse(model)
+            counts.take(10.0)
+
+    def counted(model: Path) -> Counts:
+        with OpenedModel(model, [model.parent]) as opened:
+            return count(opened.file)
 
     rows = []
     with tempfile.TemporaryDirectory(prefix="trt-agent-tools-benchmark-") as name:
         for blocks in BLOCKS:
-            model = Path(name) / f"{blocks}.onnx"
+            model = Path(name).resolve() / f"{blocks}.onnx"
             transformer(model, blocks=blocks)
-            nodes = count(model).nodes
+            nodes = counted(model).nodes
             rows += [
-                row(f"count(), {nodes} nodes", timed(partial(count, model), 5)),
+                row(f"count(), {nodes} nodes", timed(partial(counted, model), 5)),
                 row(f"parsing, {nodes} nodes", timed(partial(parse, model), 5)),
                 row(f"parsing and counting, {nodes} nodes", timed(partial(both, model), 5)),
             ]

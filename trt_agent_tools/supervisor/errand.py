@@ -10,6 +10,7 @@ from trt_agent_tools.model.request import InspectOrder, ProbeOrder
 from trt_agent_tools.model.untrusted import one_line
 from trt_agent_tools.supervisor.ladder import kill
 from trt_agent_tools.supervisor.launch import Worker, launch, tell
+from trt_agent_tools.supervisor.log_file import read_end
 from trt_agent_tools.supervisor.pump import EventReader, read_lines
 
 Answer = Ready | Inspected | Failed
@@ -18,6 +19,8 @@ _EXIT_S = 1.0
 """How long a worker that has closed its end may take to be gone."""
 
 _SHOWN = 500
+_READ_BYTES = 64 * 1024
+"""What a worker printed may be of any length."""
 
 
 class NoAnswerError(Exception):
@@ -51,7 +54,7 @@ async def ask(order: ProbeOrder | InspectOrder, *, visible_device: str | None = 
                 await kill(worker)
                 await worker.process.aclose()
         if answer is None:
-            printed = one_line(log.read_text("utf-8", "replace")[-_SHOWN:])
+            printed = one_line("\n".join(read_end(log, _READ_BYTES).lines)[-_SHOWN:])
             raise NoAnswerError(
                 f"exit status {worker.process.returncode}, {printed or 'no output'}"
             )

@@ -24,8 +24,8 @@ class FileEnd:
         return max(0, matching - tail) if self.is_whole else -1
 
 
-def read_end(path: Path) -> FileEnd:
-    """Return the last lines of a file, none if it is not there.
+def read_end(path: Path, most_bytes: int = _READ_BYTES) -> FileEnd:
+    """Return the last lines of a file, none if it is not there; no more than `most_bytes` are read.
 
     Raises:
         OSError: it is there and cannot be read.
@@ -33,12 +33,12 @@ def read_end(path: Path) -> FileEnd:
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
-            file.seek(max(0, size - _READ_BYTES))
-            data = file.read(_READ_BYTES)
+            file.seek(max(0, size - most_bytes))
+            data = file.read(most_bytes)
     except FileNotFoundError:
         return FileEnd([], is_whole=True)
     lines = data.decode("utf-8", "replace").splitlines()
-    is_whole = size <= _READ_BYTES
+    is_whole = size <= most_bytes
     if not is_whole and len(lines) > 1:
         # The first is the rest of one.
         lines = lines[1:]

@@ -13,6 +13,7 @@ from trt_agent_tools.model.manifest import FileDigest, Manifest
 from trt_agent_tools.model.request import BuildOrder
 from trt_agent_tools.worker.faults import BuildFault
 from trt_agent_tools.worker.judged import OutputFolder, open_output_folder
+from trt_agent_tools.worker.opened import OpenedFile
 
 CHUNK_BYTES = 16 * 1024 * 1024
 MOVING = threading.Lock()
@@ -22,14 +23,14 @@ this process, and removes its files, takes it first: an engine is never parted f
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-def check_output(order: BuildOrder, inputs: list[Path]) -> None:
+def check_output(order: BuildOrder, inputs: list[OpenedFile]) -> None:
     """Refuse an order that would replace what it reads.
 
     Raises:
         BuildFault: INVALID_ARGUMENT, the output or its manifest is one of the `inputs`.
     """
     for path in map(Path, (order.output, order.manifest)):
-        if path.exists() and any(path.samefile(file) for file in inputs):
+        if any(file.is_at(path) for file in inputs):
             raise BuildFault(
                 ErrorCode.INVALID_ARGUMENT,
                 f"{path.name} holds the model or weights of it",

@@ -29,6 +29,7 @@ from trt_agent_tools.worker.judged import check_inside, check_model
 from trt_agent_tools.worker.library import Library, load_library
 from trt_agent_tools.worker.library_types import Builder, IBuilderConfig, INetworkDefinition
 from trt_agent_tools.worker.log_tail import LogTail
+from trt_agent_tools.worker.opened import OpenedModel
 from trt_agent_tools.worker.options import (
     apply_options,
     check_options,
@@ -84,23 +85,23 @@ class RealBuild:
         library.module.init_libnvinfer_plugins(logger, "")
         load_plugins(library, order.options.plugins, self._report, self._log.last_error)
         with self._recorder.phase("Parsing the model"):
-            model = Path(order.model)
-            check_model(order)
-            sidecars = find_sidecars(model, [Path(root) for root in order.roots])
-            check_output(order, [model, *sidecars])
+            # Never closed: with the build ends this process, and until then a thread may read them.
+            model = OpenedModel.of(order)
+            inputs = [model.file, *find_sidecars(model)]
+            check_output(order, inputs)
             digests = InputDigests(
-                [model, *sidecars],
+                inputs,
                 lambda taken: self._channel.emit(digested(self._channel.now(), taken)),
             )
-            counts = ModelCounts(model)
+            counts = ModelCounts(model.file)
             network = create_network(
                 library, builder, order.options.network_flags, self._report, self._log.last_error
             )
             parser = library.module.OnnxParser(network, logger)
             set_parser_flags(library, parser, order.options.parser_flags, self._report)
-            # Behind the digests' first look: what is swapped from here on they find out.
+            # TensorRT opens files by path: what another path leads to from here on the digests find out.
             check_model(order)
-            parse_model(parser, network, model)
+            parse_model(parser, network, model.path)
             config = builder.create_builder_config()
             self._tell_counts(counts, config)
         self._go_on()

@@ -4,13 +4,11 @@ The onnx library is left out: importing it takes longer than most models take to
 """
 
 import mmap
-import os
 import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
-from pathlib import Path
 
 from trt_agent_tools.model.findings import Operator, most_frequent
 from trt_agent_tools.model.untrusted import MAX_NAME, one_line
@@ -23,6 +21,7 @@ from trt_agent_tools.worker.onnx_fields import (
     TENSOR_TYPE,
     WAYS,
 )
+from trt_agent_tools.worker.opened import OpenedFile
 from trt_agent_tools.worker.protobuf import (
     BYTES,
     MAX_BYTES,
@@ -70,7 +69,7 @@ class _GivenUpError(Exception):
 class ModelCounts:
     """Counts in a thread of its own while the parser, which leaves Python alone, reads the same file."""
 
-    def __init__(self, model: Path) -> None:
+    def __init__(self, model: OpenedFile) -> None:
         self._model = model
         self._stop = threading.Event()
         self._found: Counts | None = None
@@ -93,21 +92,20 @@ class ModelCounts:
         return self._found
 
 
-def count(model: Path, stop: threading.Event | None = None) -> Counts:
-    """Return what is counted in the file `model`.
+def count(model: OpenedFile, stop: threading.Event | None = None) -> Counts:
+    """Return what is counted in `model`.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is empty, or larger than any ONNX file.
+        OSError: it cannot be read, or is empty.
+        ValueError: it is larger than any ONNX file.
         MalformedError: it is no protobuf message.
     """
-    with model.open("rb") as file:
-        if os.fstat(file.fileno()).st_size > MAX_BYTES:
-            raise ValueError(f"{model.name} is larger than one ONNX file may be")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            walk = _Walk(data, stop or threading.Event())
-            walk.message(0, len(data), "model", 0)
-            return walk.counts()
+    if model.stamp.bytes > MAX_BYTES:
+        raise ValueError(f"{model.name} is larger than one ONNX file may be")
+    with model.map() as data:
+        walk = _Walk(data, stop or threading.Event())
+        walk.message(0, len(data), "model", 0)
+        return walk.counts()
 
 
 class _Walk:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 
 from trt_agent_tools.model.errors import ErrorCode
 from trt_agent_tools.model.events import (
@@ -18,10 +17,10 @@ from trt_agent_tools.model.request import InspectOrder
 from trt_agent_tools.model.untrusted import MAX_NAME, one_line
 from trt_agent_tools.worker.channel import Channel
 from trt_agent_tools.worker.description import Description, describe
-from trt_agent_tools.worker.digest import Originals, digest_together
+from trt_agent_tools.worker.digest import digest_together
 from trt_agent_tools.worker.faults import BuildFault
-from trt_agent_tools.worker.judged import check_model
 from trt_agent_tools.worker.library import load_library
+from trt_agent_tools.worker.opened import OpenedFile, OpenedModel, check_unchanged
 from trt_agent_tools.worker.operators import UnknownError, not_taken
 from trt_agent_tools.worker.sidecars import Sidecars, look_for_sidecars
 from trt_agent_tools.worker.skeleton import read_skeleton
@@ -39,19 +38,22 @@ _LISTS = (
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The model's file and those of its external data, as they are on the disk."""
+    """The model's file and those of its external data, open."""
 
-    model: Path
+    model: OpenedFile
     sidecars: Sidecars
 
     @property
-    def all(self) -> list[Path]:
-        return [self.model, *self.sidecars.paths]
+    def all(self) -> list[OpenedFile]:
+        return [self.model, *self.sidecars.files]
+
+    def name(self, sidecar: OpenedFile) -> str:
+        """Return the name that the model has for a sidecar."""
+        return str(sidecar.path.relative_to(self.model.path.parent))
 
     def sizes(self) -> list[Sidecar]:
         return [
-            Sidecar(one_line(str(path.relative_to(self.model.parent))), path.stat().st_size)
-            for path in self.sidecars.paths
+            Sidecar(one_line(self.name(file)), file.stamp.bytes) for file in self.sidecars.files
         ]
 
 
@@ -61,26 +63,29 @@ def inspect_model(order: InspectOrder, channel: Channel) -> Outcome:
     Raises:
         BuildFault: it is no model, cannot be read, changed meanwhile, or leads outside the roots.
     """
-    check_model(order)
-    model = Path(order.model)
-    files = _Files(model, look_for_sidecars(model, [Path(root) for root in order.roots]))
-    originals = Originals(files.all)
-    found = describe(read_skeleton(model))
+    with OpenedModel.of(order) as model:
+        files = _Files(model.file, look_for_sidecars(model))
+        channel.emit(_fitting(_look(order, files, channel)))
+    return Outcome.SUCCEEDED
+
+
+def _look(order: InspectOrder, files: _Files, channel: Channel) -> Inspected:
+    found = describe(read_skeleton(files.model))
     if not found.outputs:
         # Random bytes can be a valid protobuf message that says nothing.
         raise BuildFault(
             ErrorCode.INVALID_MODEL,
-            f"{model.name} holds no network: there is no output in it",
+            f"{files.model.name} holds no network: there is no output in it",
             "Check that the file is the ONNX model that you mean.",
         )
     notes = _oddities(found, files)
     unsupported = _unsupported(order, found, notes)
     sha256 = _digest(order, files, channel.now(), notes)
     sidecars = files.sizes()
-    originals.check()
-    told = Inspected(
+    check_unchanged(files.all)
+    return Inspected(
         at=channel.now(),
-        bytes=model.stat().st_size + sum(sidecar.bytes for sidecar in sidecars),
+        bytes=files.model.stamp.bytes + sum(sidecar.bytes for sidecar in sidecars),
         ir_version=found.ir_version,
         opset=found.opset,
         producer=found.producer,
@@ -94,19 +99,17 @@ def inspect_model(order: InspectOrder, channel: Channel) -> Outcome:
         sha256=sha256,
         notes=notes,
     )
-    channel.emit(_fitting(told))
-    return Outcome.SUCCEEDED
 
 
 def _oddities(found: Description, files: _Files) -> list[str]:
     """Return what of the files does not fit what the model says of them."""
     notes = []
-    for path in files.sidecars.paths:
-        needed = found.ends.get(str(path.relative_to(files.model.parent)), 0)
-        size = path.stat().st_size
+    for file in files.sidecars.files:
+        needed = found.ends.get(files.name(file), 0)
+        size = file.stamp.bytes
         if size < needed:
             notes.append(
-                f"{one_line(path.name, MAX_NAME)} has {size} bytes, and the weights in it need {needed}: "
+                f"{one_line(file.name, MAX_NAME)} has {size} bytes, and the weights in it need {needed}: "
                 "it may be cut short"
             )
     return notes

@@ -28,18 +28,10 @@ def check_model(order: BuildOrder | InspectOrder) -> None:
         model.resolve(strict=True)
         status = model.stat()
     except (OSError, RuntimeError) as error:
-        raise BuildFault(
-            ErrorCode.MODEL_UNREADABLE,
-            f"{model.name} is not there any more",
-            "Keep the model in place until its build has ended.",
-        ) from error
+        raise is_gone(model) from error
     check_inside(model, order)
     if (status.st_dev, status.st_ino) != order.model_identity:
-        raise BuildFault(
-            ErrorCode.MODEL_CHANGED,
-            f"{model.name} was replaced after its build was asked for",
-            "Build again when nothing writes to it.",
-        )
+        raise was_replaced(model)
 
 
 def check_inside(path: Path, order: BuildOrder | InspectOrder) -> None:
@@ -53,11 +45,34 @@ def check_inside(path: Path, order: BuildOrder | InspectOrder) -> None:
     except (OSError, RuntimeError):
         real = None
     if real is None or not any(real.is_relative_to(root) for root in map(Path, order.roots)):
-        raise BuildFault(
-            ErrorCode.OUTSIDE_ROOTS,
-            f"{path.name} leads out of the folders that this server may use by now",
-            "Keep files and folders in place until the build has ended.",
-        )
+        raise leads_out(path)
+
+
+def is_gone(model: Path) -> BuildFault:
+    """Return the fault of a model that is not there any more."""
+    return BuildFault(
+        ErrorCode.MODEL_UNREADABLE,
+        f"{model.name} is not there any more",
+        "Keep the model in place until its build has ended.",
+    )
+
+
+def was_replaced(model: Path) -> BuildFault:
+    """Return the fault of a model that is another file by now."""
+    return BuildFault(
+        ErrorCode.MODEL_CHANGED,
+        f"{model.name} was replaced after its build was asked for",
+        "Build again when nothing writes to it.",
+    )
+
+
+def leads_out(path: Path) -> BuildFault:
+    """Return the fault of a path that leads out of the roots by now."""
+    return BuildFault(
+        ErrorCode.OUTSIDE_ROOTS,
+        f"{path.name} leads out of the folders that this server may use by now",
+        "Keep files and folders in place until the build has ended.",
+    )
 
 
 class OutputFolder:

@@ -12,6 +12,9 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 
+_OTHER_FILES = 256
+"""What Python, TensorRT and the driver have open."""
+
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
@@ -62,6 +65,15 @@ def limit_resources(memory_bytes: int | None) -> None:
     # A container may not allow it, and the build does not need it.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500", "ascii")
+
+
+def allow_files(count: int) -> None:
+    """Let this process open `count` files beside those of the libraries, as far as the host allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + _OTHER_FILES
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def take_signals() -> None:

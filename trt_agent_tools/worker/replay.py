@@ -8,7 +8,6 @@ import time
 from dataclasses import replace
 from datetime import datetime, timezone
 from hashlib import shake_256
-from pathlib import Path
 
 from trt_agent_tools.model.errors import ErrorCode
 from trt_agent_tools.model.events import (
@@ -32,7 +31,7 @@ from trt_agent_tools.worker.artefact import write_artefact
 from trt_agent_tools.worker.channel import Channel
 from trt_agent_tools.worker.digest import digested
 from trt_agent_tools.worker.faults import BuildFault, BuildStopped
-from trt_agent_tools.worker.judged import check_model
+from trt_agent_tools.worker.opened import OpenedModel
 from trt_agent_tools.worker.replay_actions import BurnCpu, ReplayAction
 from trt_agent_tools.worker.replay_file import PlayedEvent, Recording, read_recording, schedule
 from trt_agent_tools.worker.replay_perform import Stage, burn_cpu, perform, write_all
@@ -48,8 +47,9 @@ def play(order: BuildOrder, channel: Channel, stop: Stop) -> Outcome:
         BuildFault: the file is not valid, or the recorded build failed.
         BuildStopped: an order to cancel was seen before the engine was complete.
     """
-    check_model(order)
-    return _Player(order, channel, stop, read_recording(Path(order.model))).run()
+    with OpenedModel.of(order) as model:
+        recording = read_recording(model.file)
+    return _Player(order, channel, stop, recording).run()
 
 
 class _Player:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from heapq import merge
 from operator import itemgetter
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -29,6 +28,7 @@ from trt_agent_tools.model.manifest import FileDigest
 from trt_agent_tools.model.recording import RecordingError, in_order, read_bytes, read_lines
 from trt_agent_tools.model.untrusted import one_line
 from trt_agent_tools.worker.faults import BuildFault
+from trt_agent_tools.worker.opened import OpenedFile, unreadable
 from trt_agent_tools.worker.replay_actions import Action, ReplayAction
 
 PlayedEvent = (
@@ -89,26 +89,22 @@ class Due:
     item: PlayedEvent | ReplayAction
 
 
-def read_recording(path: Path) -> Recording:
+def read_recording(file: OpenedFile) -> Recording:
     """Read and check a whole event file.
 
     Raises:
         BuildFault: it cannot be read, or is not valid; the line is named then.
     """
     try:
-        data = read_bytes(path)
+        data = read_bytes(file.itself)
     except OSError as error:
-        raise BuildFault(
-            ErrorCode.MODEL_UNREADABLE,
-            f"{path.name} cannot be read: {error.strerror}",
-            "Keep the event file in place until its build has ended.",
-        ) from error
+        raise unreadable(file.path, error) from error
     except RecordingError as error:
         raise BuildFault(
-            ErrorCode.INVALID_MODEL, f"{path.name} {error.reason}", _FILE_HINT
+            ErrorCode.INVALID_MODEL, f"{file.name} {error.reason}", _FILE_HINT
         ) from error
-    settings, events = parse_recording(data, path.name)
-    digest = FileDigest(path=str(path), bytes=len(data), sha256=sha256(data).hexdigest())
+    settings, events = parse_recording(data, file.name)
+    digest = FileDigest(path=str(file.path), bytes=len(data), sha256=sha256(data).hexdigest())
     return Recording(settings, events, digest)
 
 

@@ -4,9 +4,9 @@ The onnx library would load the whole graph, up to 2 GB, to answer this; so the 
 field by field over a memory map.
 """
 
+import errno
 import mmap
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,14 @@ from trt_agent_tools.model.errors import ErrorCode
 from trt_agent_tools.model.untrusted import MAX_NAME, one_line
 from trt_agent_tools.worker.faults import BuildFault
 from trt_agent_tools.worker.onnx_fields import TENSOR_EXTERNAL, TENSOR_LOCATION, TENSORS, WAYS
+from trt_agent_tools.worker.opened import (
+    NoFileError,
+    OpenedFile,
+    OpenedModel,
+    OutsideError,
+    unreadable,
+)
+from trt_agent_tools.worker.process import allow_files
 from trt_agent_tools.worker.protobuf import (
     BYTES,
     MAX_BYTES,
@@ -37,73 +45,69 @@ _LOCATION_KEY = b"location"
 
 @dataclass(frozen=True, slots=True)
 class Sidecars:
-    """The files of a model's external data, each once: those that are there, and names of the others."""
+    """The files of a model's external data, each once: those that are there, open, and names of the others."""
 
-    paths: list[Path]
+    files: list[OpenedFile]
     missing: list[str]
 
 
-def find_sidecars(model: Path, roots: list[Path]) -> list[Path]:
-    """Return the files that hold the model's external data, each once, in order of appearance.
+def find_sidecars(model: OpenedModel) -> list[OpenedFile]:
+    """Open the files that hold the model's external data, each once, in order of appearance.
 
     A file that is no protobuf has none: the parser will refuse it.
 
     Raises:
         BuildFault: as `look_for_sidecars`; MISSING_EXTERNAL_DATA, one of the files is not there.
     """
-    found = look_for_sidecars(model, roots)
+    found = look_for_sidecars(model)
     missing = found.missing
     if missing:
         raise BuildFault(
             ErrorCode.MISSING_EXTERNAL_DATA,
             f"the model's external data is missing: {', '.join(missing[:5])}"
             + (f" and {len(missing) - 5} more" if len(missing) > 5 else ""),  # noqa: PLR2004
-            f"Put the file beside {model.name}; it was saved with its weights in files of their own.",
+            f"Put the file beside {model.path.name}; it was saved with its weights in files of their own.",
             {"files": missing},
         )
-    return found.paths
+    return found.files
 
 
-def look_for_sidecars(model: Path, roots: list[Path]) -> Sidecars:
-    """Return the files of the model's external data, in order of appearance, and which are not there.
+def look_for_sidecars(model: OpenedModel) -> Sidecars:
+    """Open the files of the model's external data, in order of appearance; tell which are not there.
 
     Raises:
-        BuildFault: the model cannot be read, has too many such files, or one whose name is no text or
-            leads outside the model's folder or the roots.
+        BuildFault: the model or such a file cannot be read, there are too many, or one's name is no text
+            or leads outside the model's folder or the roots.
     """
     locations: dict[bytes, None] = {}
+    if not 0 < model.file.stamp.bytes <= MAX_BYTES:
+        return Sidecars([], [])
     try:
-        with model.open("rb") as file:
-            if not 0 < os.fstat(file.fileno()).st_size <= MAX_BYTES:
-                return Sidecars([], [])
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                for location in _locations(data, 0, len(data), "model", 0):
-                    locations[location] = None
-                    if len(locations) > _MAX_SIDECARS:
-                        raise _too_many(model)
+        with model.file.map() as data:
+            for location in _locations(data, 0, len(data), "model", 0):
+                locations[location] = None
+                if len(locations) > _MAX_SIDECARS:
+                    raise _too_many(model, _MAX_SIDECARS)
     except MalformedError:
         return Sidecars([], [])
     except OSError as error:
-        raise BuildFault(
-            ErrorCode.MODEL_UNREADABLE,
-            f"{model.name} cannot be read: {error.strerror}",
-            "Keep the model in place while it is built from.",
-        ) from error
-    return _resolve(model, list(locations), roots)
+        raise unreadable(model.path, error) from error
+    return _open(model, list(locations))
 
 
-def _too_many(model: Path) -> BuildFault:
+def _too_many(model: OpenedModel, most: int) -> BuildFault:
     return BuildFault(
         ErrorCode.INVALID_MODEL,
-        f"{model.name} keeps its weights in more than {_MAX_SIDECARS} files",
+        f"{model.path.name} keeps its weights in more than {most} files",
         "Save its external data in one file.",
     )
 
 
-def _resolve(model: Path, locations: list[bytes], roots: list[Path]) -> Sidecars:
-    missing = []
-    outside = []
-    paths = []
+def _open(model: OpenedModel, locations: list[bytes]) -> Sidecars:
+    missing: list[str] = []
+    outside: list[str] = []
+    files: list[OpenedFile] = []
+    allow_files(len(locations))
     for location in locations:
         try:
             text = location.decode()
@@ -111,17 +115,25 @@ def _resolve(model: Path, locations: list[bytes], roots: list[Path]) -> Sidecars
             shown = one_line(location.decode("utf-8", "replace"), MAX_NAME)
             raise BuildFault(
                 ErrorCode.INVALID_MODEL,
-                f"{model.name} keeps weights in a file whose name is no text: {shown!r}",
+                f"{model.path.name} keeps weights in a file whose name is no text: {shown!r}",
                 "Save its external data under a name in UTF-8.",
             ) from error
-        path = model.parent / text
+        path = model.path.parent / text
         relative = Path(text)
-        if relative.is_absolute() or ".." in relative.parts or not _within(path, roots):
+        if relative.is_absolute() or ".." in relative.parts:
             outside.append(one_line(text))
-        elif not _is_file(path):
-            missing.append(one_line(text))
-        else:
-            paths.append(path)
+            continue
+        try:
+            files.append(model.open_beside(text))
+        except OutsideError:
+            outside.append(one_line(text))
+        except NoFileError:
+            # Whether there is a file outside the roots is not told either.
+            (missing if _within(path, model.roots) else outside).append(one_line(text))
+        except OSError as error:
+            if error.errno == errno.EMFILE:
+                raise _too_many(model, len(files)) from error
+            raise unreadable(path, error) from error
     if outside:
         raise BuildFault(
             ErrorCode.OUTSIDE_ROOTS,
@@ -129,24 +141,16 @@ def _resolve(model: Path, locations: list[bytes], roots: list[Path]) -> Sidecars
             "Keep external data files beside the model, inside the server's roots.",
             {"files": outside},
         )
-    return Sidecars(paths, missing)
+    return Sidecars(files, missing)
 
 
-def _within(path: Path, roots: list[Path]) -> bool:
+def _within(path: Path, roots: Sequence[Path]) -> bool:
     try:
         real = path.resolve()
     except (OSError, RuntimeError, ValueError):
-        # A loop of symbolic links, or NUL in the name: it leads nowhere, and `_is_file` says so.
+        # A loop of symbolic links, or NUL in the name: it leads nowhere.
         return True
     return any(real.is_relative_to(root) for root in roots)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        # Too long a name, a folder that may not be searched, NUL.
-        return False
 
 
 def _locations(data: mmap.mmap, start: int, end: int, message: str, depth: int) -> Iterator[bytes]:

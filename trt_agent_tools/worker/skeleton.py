@@ -1,7 +1,5 @@
 """Reads an ONNX model without its weights: a model of 2 GB costs what its graph costs."""
 
-import mmap
-import os
 from pathlib import Path
 
 import onnx
@@ -11,6 +9,7 @@ from trt_agent_tools.model.errors import ErrorCode
 from trt_agent_tools.model.untrusted import one_line
 from trt_agent_tools.worker.faults import BuildFault
 from trt_agent_tools.worker.onnx_fields import GRAPH_ENDS, TENSOR_DATA, TENSORS, WAYS
+from trt_agent_tools.worker.opened import OpenedFile, unreadable
 from trt_agent_tools.worker.protobuf import (
     BYTES,
     MAX_BYTES,
@@ -32,22 +31,22 @@ class TooLargeError(Exception):
     """More than `MAX_SKELETON_BYTES` would be left of a model."""
 
 
-def read_skeleton(path: Path) -> onnx.ModelProto:
-    """Return the model at `path` as `skeleton` leaves it.
+def read_skeleton(model: OpenedFile) -> onnx.ModelProto:
+    """Return what is in `model` as `skeleton` leaves it.
 
     Raises:
         BuildFault: INVALID_MODEL, it is no ONNX model; INVALID_ARGUMENT, its graph alone is too large to
             be looked at; MODEL_UNREADABLE.
     """
+    path = model.path
+    size = model.stamp.bytes
+    if size > MAX_BYTES:
+        raise _not_accepted(path, f"{size} bytes are more than one ONNX file may have")
+    if size == 0:
+        raise _not_accepted(path, "it is empty")
     try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > MAX_BYTES:
-                raise _not_accepted(path, f"{size} bytes are more than one ONNX file may have")
-            if size == 0:
-                raise _not_accepted(path, "it is empty")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                bones = skeleton(data)
+        with model.map() as data:
+            bones = skeleton(data)
     except MalformedError as error:
         raise _not_accepted(path, f"it is no protobuf message, {error}") from error
     except TooLargeError as error:
@@ -58,11 +57,7 @@ def read_skeleton(path: Path) -> onnx.ModelProto:
             "Start the build without looking.",
         ) from error
     except OSError as error:
-        raise BuildFault(
-            ErrorCode.MODEL_UNREADABLE,
-            f"{path.name} cannot be read: {error.strerror}",
-            "Keep the model in place while it is looked at.",
-        ) from error
+        raise unreadable(path, error) from error
     try:
         return onnx.load_model_from_string(bones)
     except (DecodeError, UnicodeDecodeError) as error:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trt_agent_tools.model.events import Severity
 from trt_agent_tools.model.snapshot import BuildLog, LogEntry
 from trt_agent_tools.model.untrusted import MAX_LINE, one_line
-from trt_agent_tools.supervisor.log_file import read_log
+from trt_agent_tools.supervisor.log_file import read_end, read_log
 
 
 def read(path: Path, tail: int = 50, minimum: Severity | None = None) -> BuildLog:
@@ -35,6 +35,16 @@ def test_the_last_lines_are_shown_and_the_others_counted(log: Path) -> None:
     shown = read(log, tail=3)
     assert texts(shown) == ["line 97", "line 98", "line 99"]
     assert shown.left_out == 97
+
+
+def test_of_a_file_of_any_size_only_so_much_of_the_end_is_read(log: Path) -> None:
+    with log.open("wb") as file:
+        file.truncate(1 << 40)
+        file.seek(0, 2)
+        file.write(b"\nbefore\nlast words\n")
+    end = read_end(log, 64 * 1024)
+    assert end.lines == ["before", "last words"]
+    assert not end.is_whole
 
 
 def test_severity_is_told_and_filters(log: Path) -> None:

@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from pydantic import BaseModel
 import trt_agent_tools
 from trt_agent_tools.model.errors import ErrorInfo
 from trt_agent_tools.model.events import Capabilities
+from trt_agent_tools.worker.opened import OpenedFile, OpenedModel
 
 SOURCES = Path(trt_agent_tools.__file__).parent.parent
 PROBE = Path(__file__).with_name("probe_bindings.py")
@@ -185,3 +187,13 @@ def _compile(major: int, folder: Path) -> Path:
 def bare_site() -> Site:
     """Return a site that adds nothing to what is installed."""
     return Site([])
+
+
+Open = Callable[[Path], OpenedFile]
+
+
+@pytest.fixture
+def opened() -> Iterator[Open]:
+    """Open files that lie in a root of their own, until the test has ended."""
+    with ExitStack() as files:
+        yield lambda path: files.enter_context(OpenedModel(path, [path.parent.resolve()])).file

@@ -21,6 +21,7 @@ from tests.unit.build_orders import (
     manifest_text,
     put_older,
 )
+from tests.unit.worker.conftest import Open
 from trt_agent_tools.model.errors import ErrorCode, ErrorInfo
 from trt_agent_tools.model.manifest import FileDigest, Manifest
 from trt_agent_tools.model.request import BuildOrder
@@ -226,17 +227,17 @@ def test_killed_at_any_call_a_real_writer_leaves_a_whole_result_or_the_older_one
     assert (left < CALLS - 1) or done.stdout == "done\n"
 
 
-def test_what_a_build_reads_is_not_what_it_writes(tmp_path: Path) -> None:
+def test_what_a_build_reads_is_not_what_it_writes(tmp_path: Path, opened: Open) -> None:
     order = build_order(tmp_path, overwrite=True)
     model, weights = tmp_path / "m.onnx", tmp_path / "w.bin"
     for path in (model, weights, Path(order.output)):
         path.write_bytes(b"x")
-    check_output(order, [model, weights])
+    check_output(order, [opened(model), opened(weights)])
     for taken in (order.output, order.manifest):
         weights.unlink()
         Path(taken).unlink(missing_ok=True)
         Path(taken).write_bytes(b"weights")
         os.link(taken, weights)
         with pytest.raises(BuildFault) as raised:
-            check_output(order, [model, weights])
+            check_output(order, [opened(model), opened(weights)])
         assert raised.value.info.code is ErrorCode.INVALID_ARGUMENT

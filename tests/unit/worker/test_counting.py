@@ -11,16 +11,18 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.onnx_files import small_model, write_dynamic, write_external, write_inline, write_slow
+from tests.unit.worker.conftest import Open
 from trt_agent_tools.cli.demo_models import transformer
 from trt_agent_tools.model.findings import MAX_KINDS
 from trt_agent_tools.worker.counting import Counts, ModelCounts, count
 from trt_agent_tools.worker.description import describe
 from trt_agent_tools.worker.onnx_fields import ELEMENT_BITS
+from trt_agent_tools.worker.opened import OpenedFile
 from trt_agent_tools.worker.protobuf import MalformedError
 from trt_agent_tools.worker.skeleton import read_skeleton
 
 
-def described(model: Path) -> Counts:
+def described(model: OpenedFile) -> Counts:
     found = describe(read_skeleton(model))
     counts = Counts(weight_bytes=found.weights.bytes)
     for operator, number in found.operators.items():
@@ -59,36 +61,37 @@ def nested(path: Path) -> None:
     path.write_bytes(model.SerializeToString())
 
 
-def test_a_usual_model_is_counted_as_it_is_described(tmp_path: Path) -> None:
+def test_a_usual_model_is_counted_as_it_is_described(tmp_path: Path, opened: Open) -> None:
     model = tmp_path / "m.onnx"
     transformer(model, blocks=3)
-    assert count(model) == described(model)
-    assert count(model).nodes > 90
+    counts = count(opened(model))
+    assert counts == described(opened(model))
+    assert counts.nodes > 90
 
 
-def test_what_is_nested_is_counted_as_it_is_described(tmp_path: Path) -> None:
+def test_what_is_nested_is_counted_as_it_is_described(tmp_path: Path, opened: Open) -> None:
     model = tmp_path / "m.onnx"
     nested(model)
-    counts = count(model)
-    assert counts == described(model)
+    counts = count(opened(model))
+    assert counts == described(opened(model))
     assert counts.operators["me::Mine"] == 1
     assert counts.operators["If"] == 2
 
 
 @pytest.mark.parametrize("write", [write_inline, write_external])
 def test_weights_count_wherever_they_are(
-    tmp_path: Path, write: Callable[[Path, int], object]
+    tmp_path: Path, opened: Open, write: Callable[[Path, int], object]
 ) -> None:
     model = tmp_path / "m.onnx"
     write(model, 5000)
-    assert count(model) == described(model)
-    assert count(model).weight_bytes == 5000
+    assert count(opened(model)) == described(opened(model))
+    assert count(opened(model)).weight_bytes == 5000
 
 
-def test_an_operator_of_another_domain_has_its_name(tmp_path: Path) -> None:
+def test_an_operator_of_another_domain_has_its_name(tmp_path: Path, opened: Open) -> None:
     model = tmp_path / "m.onnx"
     write_dynamic(model, unsupported=True)
-    assert count(model) == described(model)
+    assert count(opened(model)) == described(opened(model))
 
 
 def test_every_type_that_the_onnx_library_has_a_size_for_is_known() -> None:
@@ -108,20 +111,19 @@ def test_only_the_most_frequent_kinds_are_told() -> None:
     assert counts.nodes == sum(range(1, MAX_KINDS + 51))
 
 
-def test_what_is_no_model_has_no_counts(tmp_path: Path) -> None:
+def test_what_is_no_model_has_no_counts(tmp_path: Path, opened: Open) -> None:
     model = tmp_path / "m.onnx"
     for content in (b"", b"\xff" * 100, small_model()[:-3]):
         model.write_bytes(content)
-        assert ModelCounts(model).take(5.0) is None
+        assert ModelCounts(opened(model)).take(5.0) is None
     with pytest.raises(MalformedError):
-        count(model)
-    assert ModelCounts(tmp_path / "gone.onnx").take(5.0) is None
+        count(opened(model))
 
 
-def test_counting_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+def test_counting_that_takes_too_long_is_given_up(tmp_path: Path, opened: Open) -> None:
     model = tmp_path / "m.onnx"
     write_slow(model)
-    counts = ModelCounts(model)
+    counts = ModelCounts(opened(model))
     began = time.monotonic()
     assert counts.take(0.05) is None
     # Minutes otherwise.

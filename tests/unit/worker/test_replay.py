@@ -1,6 +1,8 @@
 """What an event file may hold, and when each of its events is due."""
 
 import json
+import os
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.worker.conftest import Open
 from trt_agent_tools.model.errors import ErrorCode
 from trt_agent_tools.model.events import (
     EngineWritten,
@@ -63,15 +66,15 @@ def test_every_event_that_the_worker_plays_is_read_back_as_it_was_written() -> N
 
 
 @pytest.mark.parametrize("name", ["silent_step.jsonl", "quick.jsonl"])
-def test_the_examples_are_valid_and_in_order(name: str) -> None:
-    recording = read_recording(DATA / name)
+def test_the_examples_are_valid_and_in_order(opened: Open, name: str) -> None:
+    recording = read_recording(opened(DATA / name))
     times = [event.at for event in recording.events]
     assert times == sorted(times)
     assert sum(isinstance(event, EngineWritten) for event in recording.events) == 1
 
 
-def test_the_silent_example_has_a_gap_of_18_seconds_inside_a_step() -> None:
-    recording = read_recording(DATA / "silent_step.jsonl")
+def test_the_silent_example_has_a_gap_of_18_seconds_inside_a_step(opened: Open) -> None:
+    recording = read_recording(opened(DATA / "silent_step.jsonl"))
     due = schedule(recording.settings, recording.events)
     gaps = [(after.at_s - before.at_s, before.item) for before, after in pairwise(due)]
     gap, item = max(gaps, key=lambda found: found[0])
@@ -149,9 +152,15 @@ def test_a_file_without_events_is_refused() -> None:
     refused(encode_event(Heartbeat(1.0)))
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BuildFault) as caught:
-        read_recording(tmp_path / "absent.jsonl")
+def test_a_file_that_cannot_be_read_is_refused(opened: Open) -> None:
+    file = opened(DATA / "quick.jsonl")
+    # A folder's descriptor: reading it fails as a disk might.
+    folder = os.open(DATA, os.O_RDONLY)
+    try:
+        with pytest.raises(BuildFault) as caught:
+            read_recording(replace(file, descriptor=folder))
+    finally:
+        os.close(folder)
     assert caught.value.info.code is ErrorCode.MODEL_UNREADABLE
 
 

@@ -16,6 +16,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 from tests.onnx_files import field, head, varint
 from trt_agent_tools.model.errors import ErrorCode, ErrorInfo
 from trt_agent_tools.worker.faults import BuildFault
+from trt_agent_tools.worker.opened import OpenedModel
 from trt_agent_tools.worker.sidecars import find_sidecars
 
 
@@ -57,6 +58,11 @@ def model(
     return data
 
 
+def paths(model: Path, roots: list[Path]) -> list[Path]:
+    with OpenedModel(model, roots) as opened:
+        return [file.path for file in find_sidecars(opened)]
+
+
 class Shelf:
     """A folder with a model and its files."""
 
@@ -72,14 +78,14 @@ class Shelf:
 
     def find(self, data: bytes, roots: list[Path] | None = None) -> list[str]:
         self.model.write_bytes(data)
-        found = find_sidecars(self.model, roots or [self.folder])
+        found = paths(self.model, roots or [self.folder])
         assert all(path.parent.is_relative_to(self.folder) for path in found)
         return [str(path.relative_to(self.folder)) for path in found]
 
     def fault(self, data: bytes, roots: list[Path] | None = None) -> ErrorInfo:
         self.model.write_bytes(data)
         with pytest.raises(BuildFault) as fault:
-            find_sidecars(self.model, roots or [self.folder])
+            paths(self.model, roots or [self.folder])
         assert fault.value.info.hint
         return fault.value.info
 
@@ -108,7 +114,7 @@ def test_what_the_onnx_library_saves_is_found(shelf: Shelf) -> None:
     onnx.save(
         made, shelf.model, save_as_external_data=True, location="weights.bin", size_threshold=0
     )
-    found = find_sidecars(shelf.model, [shelf.folder])
+    found = paths(shelf.model, [shelf.folder])
     assert found == [shelf.folder / "weights.bin"]
 
 
@@ -299,7 +305,7 @@ def test_a_model_that_is_gone_or_empty_is_survived(shelf: Shelf) -> None:
     assert shelf.find(b"") == []
     shelf.model.unlink()
     with pytest.raises(BuildFault) as fault:
-        find_sidecars(shelf.model, [shelf.folder])
+        paths(shelf.model, [shelf.folder])
     assert fault.value.info.code is ErrorCode.MODEL_UNREADABLE
 
 
@@ -313,7 +319,7 @@ def survives(data: bytes) -> None:
         path = Path(folder) / "m.onnx"
         path.write_bytes(data)
         try:
-            find_sidecars(path, [Path(folder).resolve()])
+            paths(path, [Path(folder).resolve()])
         except BuildFault as fault:
             fault.info.message.encode()
 
@@ -395,7 +401,7 @@ def test_a_gigabyte_of_weights_inside_a_node_is_not_searched_through(shelf: Shel
         file.write(head(7, len(graph) + size) + graph)
         file.truncate(file.tell() + size)
     began = time.process_time()
-    assert find_sidecars(shelf.model, [shelf.folder]) == []
+    assert paths(shelf.model, [shelf.folder]) == []
     assert time.process_time() - began < 0.2
 
 
@@ -410,5 +416,5 @@ def test_a_gigabyte_of_weights_inside_is_stepped_over(shelf: Shelf) -> None:
         file.write(before + varint(7 << 3 | 2) + varint(len(graph) + size) + graph)
         file.truncate(file.tell() + size)
     began = time.process_time()
-    assert find_sidecars(shelf.model, [shelf.folder]) == [shelf.folder / "w.bin"]
+    assert paths(shelf.model, [shelf.folder]) == [shelf.folder / "w.bin"]
     assert time.process_time() - began < 1

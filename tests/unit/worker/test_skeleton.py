@@ -20,6 +20,7 @@ from onnx import (
 )
 
 from tests.onnx_files import field, small_model, varint
+from tests.unit.worker.conftest import Open
 from trt_agent_tools.model.errors import ErrorCode
 from trt_agent_tools.worker import skeleton as module
 from trt_agent_tools.worker.faults import BuildFault
@@ -168,13 +169,13 @@ def test_an_input_is_kept_however_long_it_is() -> None:
 
 
 def test_a_graph_that_is_too_large_is_refused_before_it_is_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_SKELETON_BYTES", 10_000)
     names = field(7, field(1, field(3, b"n" * 100)) * 200)
     (tmp_path / "m.onnx").write_bytes(small_model() + names)
     with pytest.raises(BuildFault) as fault:
-        read_skeleton(tmp_path / "m.onnx")
+        read_skeleton(opened(tmp_path / "m.onnx"))
     assert fault.value.info.code is ErrorCode.INVALID_ARGUMENT
 
 
