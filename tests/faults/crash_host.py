@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from trt_agent_tools.model.options import BuildOptions
 from trt_agent_tools.model.request import Backend, StartRequest
+from trt_agent_tools.model.snapshot import Detail
 from trt_agent_tools.supervisor import launch
 from trt_agent_tools.supervisor.config import EngineCacheConfig, SupervisorConfig
 from trt_agent_tools.supervisor.service import Supervisor
@@ -66,7 +67,7 @@ async def follow(supervisor: Supervisor, build_id: str, order: HostOrder) -> Non
     state, phase, seq = "", "", 0
     cancel_in, clock_step_s = order.cancel_in, order.clock_step_s
     while True:
-        snapshot = await supervisor.progress(build_id, wait_s=30, since_seq=seq)
+        snapshot = await supervisor.progress(build_id, wait_s=30, since_seq=seq, detail=Detail.TREE)
         seq = snapshot.seq
         if snapshot.ended:
             say(f"end {build_id} {snapshot.state.value}")

@@ -38,6 +38,17 @@ class User:
         return self.answer
 
 
+async def until_nothing_changes(agent: Agent, build_id: str) -> Snapshot:
+    """Return once the build is in its silent step, and warned: for 15 s nothing ends a wait."""
+    now = await agent.until(build_id, "Determining refit engines")
+    with anyio.fail_after(30):
+        while "extend_build" not in now.summary:
+            now = await agent.snapshot(
+                "get_progress", build_id=build_id, wait_s=45, since_seq=now.seq
+            )
+    return now
+
+
 async def test_a_wait_tells_how_the_build_stands_by_rising_progress_that_ends_with_it(
     mode: Mode, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,11 +60,7 @@ async def test_a_wait_tells_how_the_build_stands_by_rising_progress_that_ends_wi
 
     async with agent_of(root, tmp_path / "state", mode) as agent:
         started = await agent.snapshot("start_build", **played(root))
-        build = await agent.until(started.build_id, "Determining refit engines")
-        while "extend_build" not in build.summary:
-            build = await agent.snapshot(
-                "get_progress", build_id=build.build_id, wait_s=45, since_seq=build.seq
-            )
+        build = await until_nothing_changes(agent, started.build_id)
         result = await agent.client.call_tool(
             "get_progress",
             {"build_id": build.build_id, "wait_s": 4, "since_seq": build.seq},
@@ -97,12 +104,12 @@ async def test_a_wait_that_the_client_gives_up_leaves_the_build_alone(
     mode: Mode, root: Path, tmp_path: Path
 ) -> None:
     async with agent_of(root, tmp_path / "state", mode) as agent:
-        started = await agent.snapshot("start_build", **played(root, speed=4.0))
-        await agent.until(started.build_id, "Determining refit engines")
+        started = await agent.snapshot("start_build", **played(root))
+        now = await until_nothing_changes(agent, started.build_id)
         with pytest.raises(MCPError):
             await agent.client.call_tool(
                 "get_progress",
-                {"build_id": started.build_id, "wait_s": 45},
+                {"build_id": started.build_id, "wait_s": 45, "since_seq": now.seq},
                 read_timeout_seconds=0.3,
             )
         assert (await agent.end(started.build_id)).state is State.SUCCEEDED
@@ -195,10 +202,16 @@ async def test_a_user_who_asks_for_too_much_is_told_the_ceiling(
 ) -> None:
     user = User(ElicitResult(action="accept", content={"seconds": 1e6}))
     async with agent_of(root, tmp_path / "state", mode, asked=user) as agent:
-        started = await agent.snapshot("start_build", **played(root))
-        await agent.until(started.build_id, "Determining refit engines")
-        refusal = await agent.refusal("get_progress", build_id=started.build_id, wait_s=45)
-        assert refusal.code is ErrorCode.ABOVE_CEILING
+        now = await agent.snapshot("start_build", **played(root))
+        with anyio.fail_after(60):
+            while not (
+                result := await agent.call(
+                    "get_progress", build_id=now.build_id, wait_s=45, since_seq=now.seq
+                )
+            ).is_error:
+                now = Snapshot.model_validate(result.structured_content)
+        assert result.structured_content
+        assert result.structured_content["error"]["code"] == ErrorCode.ABOVE_CEILING.value
 
 
 async def test_a_user_who_never_answers_does_not_hold_the_call_of_an_older_client(

@@ -13,6 +13,9 @@ from trt_agent_tools.supervisor.file_digest import Interrupt, Stamp, digest
 
 _MAX_MANIFEST_BYTES = 256 * 1024 * 1024
 
+_TRIES = 3
+"""So often a file that is not at rest is read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
@@ -97,7 +100,10 @@ def is_unchanged(path: Path, known: FileDigest) -> bool:
 
 def _verified(path: Path, known: FileDigest) -> Stamp | None:
     """Return the stamp of the file at `path` if it is as `known`."""
-    if not path.is_file() or path.stat().st_size != known.bytes:
-        return None
-    found = digest(path, Interrupt())
-    return found.stamp if found and found.sha256 == known.sha256 else None
+    for _ in range(_TRIES):
+        if not path.is_file() or path.stat().st_size != known.bytes:
+            return None
+        # None too where an engine is linked into the cache just then: read again, it is at rest.
+        if found := digest(path, Interrupt()):
+            return found.stamp if found.sha256 == known.sha256 else None
+    return None

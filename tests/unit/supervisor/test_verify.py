@@ -1,10 +1,13 @@
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
 
 from trt_agent_tools.model.errors import Refusal
 from trt_agent_tools.model.manifest import FileDigest, Manifest
+from trt_agent_tools.supervisor.artefact import is_unchanged
+from trt_agent_tools.supervisor.file_digest import Interrupt
 from trt_agent_tools.supervisor.verify import Finding, verify
 
 
@@ -85,3 +88,24 @@ def test_a_manifest_that_is_none_is_refused(engine: Path) -> None:
 
     with pytest.raises(Refusal, match="no manifest"):
         verify(engine)
+
+
+def test_an_engine_that_is_linked_while_it_is_read_is_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = tmp_path / "m.engine"
+    engine.write_bytes(b"engine" * 100_000)
+    told = FileDigest(
+        path=str(engine),
+        bytes=engine.stat().st_size,
+        sha256=hashlib.sha256(engine.read_bytes()).hexdigest(),
+    )
+    check = Interrupt.check
+
+    def link_meanwhile(interrupt: Interrupt) -> None:
+        check(interrupt)
+        if not (tmp_path / "kept").exists():
+            os.link(engine, tmp_path / "kept")
+
+    monkeypatch.setattr(Interrupt, "check", link_meanwhile)
+    assert is_unchanged(engine, told)
