@@ -18,8 +18,8 @@ from trt_agent_tools.model.snapshot import Detail, Snapshot
 from trt_agent_tools.model.states import State
 from trt_agent_tools.store.records import Kind
 from trt_agent_tools.supervisor.config import SupervisorConfig
-from trt_agent_tools.supervisor.reading import LOCAL
 from trt_agent_tools.supervisor.service import Supervisor
+from trt_agent_tools.supervisor.shares import LOCAL
 
 MANY = 1000
 

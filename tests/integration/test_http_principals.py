@@ -1,19 +1,23 @@
 """Two callers of one server over HTTP: neither knows of the other's builds."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import anyio
 import httpx2
 import pytest
 from mcp import MCPError
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
 
 from tests.integration.http_serving import (
     Mode,
     WebServer,
     agent,
     cancelled,
+    http_client,
     plain,
     refused,
     start_body,
@@ -25,6 +29,7 @@ from trt_agent_tools.api.attach import stop
 from trt_agent_tools.api.client import RemoteService
 from trt_agent_tools.api.place import find_socket
 from trt_agent_tools.api.tokens import revoke_token
+from trt_agent_tools.mcp_server.subscriptions import MAX_STREAMS_OF_ONE
 from trt_agent_tools.model.documents import PolicyList
 from trt_agent_tools.model.errors import ErrorCode, Refusal
 from trt_agent_tools.model.request import FrontEnd
@@ -303,3 +308,74 @@ async def test_the_local_user_has_builds_of_its_own(two: Two) -> None:
         with pytest.raises(Refusal) as told:
             await local.progress(two.build.build_id)
     assert told.value.info.code is ErrorCode.UNKNOWN_BUILD
+
+
+async def test_who_has_its_share_of_streams_is_refused_and_others_are_served(
+    shared: Shared,
+) -> None:
+    async def listen(token: str) -> Client:
+        http = await open_all.enter_async_context(http_client(token, None))
+        transport = streamable_http_client(f"{shared.server.url}/mcp", http_client=http)
+        return await open_all.enter_async_context(Client(transport))
+
+    def stream(client: Client) -> AbstractAsyncContextManager[object]:
+        return client.listen(resource_subscriptions=["policy://default"])
+
+    async with AsyncExitStack() as open_all:
+        mine, theirs = await listen(shared.token()), await listen(shared.token())
+        with anyio.fail_after(60):
+            for _ in range(MAX_STREAMS_OF_ONE):
+                await open_all.enter_async_context(stream(mine))
+            with pytest.raises(MCPError) as caught:
+                await open_all.enter_async_context(stream(mine))
+            assert caught.value.error.data["code"] == ErrorCode.QUEUE_FULL.value
+            assert caught.value.error.data["details"] == {"max_streams": MAX_STREAMS_OF_ONE}
+            await open_all.enter_async_context(stream(theirs))
+
+
+async def test_what_is_too_long_is_refused_in_a_line(two: Two) -> None:
+    long = "9" * 100_000
+    build = f"/v1/builds/{two.build.build_id}"
+    body = start_body(two.server)
+    request = body["request"]
+    bodies: list[tuple[str, dict[str, object]]] = [
+        (f"{build}/extend", {"limit": "build_time", "by": f"{long}s", "reason": "more"}),
+        (f"{build}/extend", {"limit": long, "by": "1m", "reason": "more"}),
+        ("/v1/sessions", {"gpu_time": f"{long}s"}),
+        ("/v1/builds", {"request": {**request, "limits": {long: "1m"}}}),
+        ("/v1/builds", {"request": {**request, "limits": {"phase_time": {long: "1m"}}}}),
+        ("/v1/builds", {"request": {**request, "options": {long: 1}}}),
+    ]
+    for path, asked in bodies:
+        response = await two.mine.post(path, json=asked)
+        refused(response, 422, ErrorCode.INVALID_ARGUMENT)
+        assert len(response.content) < 1000, path
+    ended = await two.mine.post(f"{build}/cancel?wait_s=30", json={"reason": long})
+    assert ended.status_code == 200, ended.text
+    full = await two.mine.get(f"{build}?detail=full")
+    notes = Snapshot.model_validate_json(full.content).notes
+    assert notes
+    assert max(map(len, notes)) < 300
+
+
+async def test_plugins_that_are_not_allowed_are_told_in_a_line(two: Two) -> None:
+    body = start_body(two.server)
+    plugins = [f"{number:02}{'x' * 1000}.so" for number in range(64)]
+    body["request"] = {**body["request"], "options": {"plugins": plugins}}
+    response = await two.mine.post("/v1/builds", json=body)
+    refused(response, 403, ErrorCode.PLUGIN_NOT_ALLOWED)
+    assert len(response.content) < 3000
+
+
+@pytest.mark.parametrize("path", ["/v1/builds", "/mcp"])
+@pytest.mark.parametrize("nested", [b"[", b'{"a":'], ids=["lists", "objects"])
+async def test_a_body_nested_deeper_than_any_parser_goes_is_refused(
+    two: Two, path: str, nested: bytes
+) -> None:
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+    }
+    response = await two.mine.post(path, content=nested * 8000, headers=headers)
+    assert 400 <= response.status_code < 500, response.text
+    assert (await two.mine.get("/v1/builds")).status_code == 200

@@ -16,7 +16,10 @@ _DURATIONS = {"h": 3600, "m": 60, "s": 1}
 
 
 def duration_text(seconds: float) -> str:
-    """Return `seconds` as people write them in a policy; `parse_duration` reads them back exactly."""
+    """Return `seconds` as people write them in a policy.
+
+    `parse_duration` reads them back exactly, from a picosecond on.
+    """
     if seconds != int(seconds):
         text = f"{seconds * 1000:.0f}ms"
         exact = seconds < 1 and parse_duration(text) == seconds

@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from trt_agent_tools.model.errors import ErrorCode, Refusal
 from trt_agent_tools.model.snapshot import BuildLog, Snapshot
+from trt_agent_tools.model.untrusted import one_line
 
 ADDS = ToolAnnotations(
     read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
@@ -37,7 +38,7 @@ def invalid(error: ValidationError) -> Refusal:
     place = ".".join(map(str, first["loc"]))
     return Refusal(
         ErrorCode.INVALID_ARGUMENT,
-        f"{place}: {first['msg'].removeprefix('Value error, ')}",
+        one_line(f"{place}: {first['msg'].removeprefix('Value error, ')}", 500),
         "Correct the argument and call again.",
     )
 

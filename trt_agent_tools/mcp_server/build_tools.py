@@ -21,7 +21,13 @@ from trt_agent_tools.mcp_server.tasks import declares_tasks
 from trt_agent_tools.mcp_server.trace import traceparent_of
 from trt_agent_tools.mcp_server.waiting import waited, watched
 from trt_agent_tools.model.options import BuildOptions
-from trt_agent_tools.model.request import MAX_WAIT_S, Backend, LimitValue, StartRequest
+from trt_agent_tools.model.request import (
+    MAX_WAIT_S,
+    Backend,
+    LimitName,
+    LimitValue,
+    StartRequest,
+)
 from trt_agent_tools.model.snapshot import Detail, Snapshot
 from trt_agent_tools.progress.render import at_detail
 
@@ -57,7 +63,7 @@ def build_tools(service_of: ServiceOf) -> list[StrictTool]:
             str | None, Field(max_length=100, description="Name of a policy of this server.")
         ] = None,
         limits: Annotated[
-            dict[str, LimitValue] | None,
+            dict[LimitName, LimitValue] | None,
             Field(
                 max_length=32,
                 description='Tighter limits than the policy\'s, such as {"build_time": "15m"}.',

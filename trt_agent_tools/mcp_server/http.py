@@ -16,12 +16,16 @@ from trt_agent_tools.api.gate import caller_of
 from trt_agent_tools.api.strict import MAX_BODY_BYTES
 from trt_agent_tools.mcp_server.access import RequestContext
 from trt_agent_tools.mcp_server.server import make_server
+from trt_agent_tools.mcp_server.session_shares import SessionShares
 from trt_agent_tools.model.service import BuildService
 
 PATH = "/mcp"
 
 MAX_SESSIONS = 1_000
 """So many sessions of clients of the older protocol are open; one more is answered with 503."""
+
+MAX_SESSIONS_OF_ONE = MAX_SESSIONS // 8
+"""Likewise of one principal, whose next is answered with 429."""
 
 SESSION_IDLE_S = 30 * 60.0
 """A session without a request for so long is closed; its client opens another."""
@@ -56,14 +60,21 @@ async def open_mcp(
         ),
     )
     async with server.session_manager.run():
-        yield _Known(AuthContextMiddleware(app))
+        yield _Known(
+            SessionShares(
+                AuthContextMiddleware(app),
+                whole=MAX_SESSIONS,
+                share=MAX_SESSIONS_OF_ONE,
+                idle_s=SESSION_IDLE_S,
+            )
+        )
 
 
 class _Known:
     """Tells the library who asks, so that its own checks of who owns what hold too."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, sessions: SessionShares) -> None:
+        self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -72,4 +83,4 @@ class _Known:
         scope["user"] = AuthenticatedUser(
             AccessToken(token="", client_id=principal, scopes=[], subject=principal)
         )
-        await self._app(scope, receive, send)
+        await self._sessions.serve(principal, scope, receive, send)

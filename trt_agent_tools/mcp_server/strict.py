@@ -95,7 +95,9 @@ def refused(info: ErrorInfo) -> CallToolResult:
 
 def _invalid(error: ValidationError, arguments: type[BaseModel]) -> ErrorInfo:
     problems = error.errors(include_url=False, include_input=False)
-    told = [f"{_place(p['loc'])}: {p['msg'].removeprefix('Value error, ')}" for p in problems]
+    told = [
+        f"{_place(p['loc'])}: {p['msg'].removeprefix('Value error, ')}" for p in problems[:_SHOWN]
+    ]
     unknown = [p["loc"] for p in problems if p["type"] == "extra_forbidden"]
     code, hint = ErrorCode.INVALID_ARGUMENT, "Correct the argument and call again."
     if unknown:
@@ -105,8 +107,8 @@ def _invalid(error: ValidationError, arguments: type[BaseModel]) -> ErrorInfo:
         near = difflib.get_close_matches(str(unknown[0][-1]), names, n=1)
         hint = f"Did you mean {near[0]!r}? " if near else ""
         hint += f"Valid here: {', '.join(names)}."
-    more = f" (and {len(told) - _SHOWN} more)" if len(told) > _SHOWN else ""
-    return ErrorInfo(code, one_line("; ".join(told[:_SHOWN]) + more, 1000), hint)
+    more = f" (and {len(problems) - _SHOWN} more)" if len(problems) > _SHOWN else ""
+    return ErrorInfo(code, one_line("; ".join(told) + more, 1000), hint)
 
 
 def _place(location: tuple[int | str, ...]) -> str:

@@ -1,6 +1,7 @@
 """Update notifications: a stream of its own for each listener, fed by followers of the builds it names."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 import anyio
@@ -10,16 +11,20 @@ from mcp_types import SubscriptionsListenRequestParams
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from trt_agent_tools.api.changes import next_change
-from trt_agent_tools.mcp_server.access import RequestContext, ServiceOf
+from trt_agent_tools.mcp_server.access import RequestContext, ServiceOf, principal_of
 from trt_agent_tools.mcp_server.protocol_errors import refusals_told
 from trt_agent_tools.model.errors import ErrorCode, Refusal
 from trt_agent_tools.model.request import MAX_WAIT_S
+from trt_agent_tools.supervisor.shares import share_of
 
 MAX_URIS = 64
 """So many resources one stream may name."""
 
 MAX_STREAMS = 256
 """So many streams may be open on one server."""
+
+MAX_STREAMS_OF_ONE = MAX_STREAMS // 8
+"""Likewise of one principal."""
 
 EVERY_S = 1.0
 """A build's changes within this time are told as one. Its end is always told."""
@@ -42,7 +47,7 @@ class Subscriptions:
 
     def __init__(self, service_of: ServiceOf) -> None:
         self._service_of = service_of
-        self._streams = 0
+        self._streams: Counter[str] = Counter()
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         """Serve the request if it opens a stream, else pass it on."""
@@ -53,15 +58,16 @@ class Subscriptions:
             return await call_next(ctx)
         params = SubscriptionsListenRequestParams.model_validate(ctx.params or {}, by_name=False)
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
+        principal = principal_of(ctx)
         with refusals_told():
-            self._check_room(uris)
+            self._check_room(uris, principal)
             # Who is not known is told so now, not by silence.
             self._service_of(ctx)
-        self._streams += 1
+        self._streams[principal] += 1
         try:
             return await self._serve(ctx, params, _builds(uris))
         finally:
-            self._streams -= 1
+            self._streams -= Counter([principal])
 
     async def _serve(
         self,
@@ -141,7 +147,7 @@ class Subscriptions:
                 return
             await anyio.sleep(EVERY_S)
 
-    def _check_room(self, uris: list[str]) -> None:
+    def _check_room(self, uris: list[str], principal: str) -> None:
         if len(uris) > MAX_URIS:
             raise Refusal(
                 ErrorCode.INVALID_ARGUMENT,
@@ -149,7 +155,15 @@ class Subscriptions:
                 f"Name at most {MAX_URIS} in each subscriptions/listen.",
                 {"max_resources": MAX_URIS},
             )
-        if self._streams >= MAX_STREAMS:
+        most = share_of(principal, whole=MAX_STREAMS, share=MAX_STREAMS_OF_ONE)
+        if self._streams[principal] >= most:
+            raise Refusal(
+                ErrorCode.QUEUE_FULL,
+                f"{most} streams of yours are open, as many as may be",
+                "Close one, or call get_progress with wait_s instead.",
+                {"max_streams": most},
+            )
+        if self._streams.total() >= MAX_STREAMS:
             raise Refusal(
                 ErrorCode.QUEUE_FULL,
                 f"{MAX_STREAMS} streams are open on this server",

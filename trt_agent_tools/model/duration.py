@@ -6,9 +6,14 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from trt_agent_tools.model.untrusted import one_line
+
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
+
+MAX_TEXT = 40
+"""No duration is written longer than this, in characters."""
 
 MAX_S = 366 * 86400.0
 """No duration is longer than this; a larger one is a mistake in its unit."""
@@ -18,15 +23,16 @@ def parse_duration(value: object) -> float:
     """Return the seconds that `value` means.
 
     Raises:
-        ValueError: `value` is no duration, is negative or not finite, or exceeds `MAX_S`.
+        ValueError: `value` is no duration, is negative or not finite, exceeds `MAX_S`, or is text longer
+            than `MAX_TEXT`.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError('a duration is a number of seconds or text such as "90s", "15m", "1h30m"')
     if isinstance(value, str):
         text = value.strip().lower()
-        if not _WHOLE.fullmatch(text):
+        if len(value) > MAX_TEXT or not _WHOLE.fullmatch(text):
             raise ValueError(
-                f'{value!r} is no duration; write it as "90s", "15m", "1h30m" (units ms, s, m, h, d)'
+                f'{one_line(value, MAX_TEXT)!r} is no duration; write it as "90s", "15m", "1h30m" (units ms, s, m, h, d)'
             )
         seconds = sum(float(number) * _UNIT_S[unit] for number, unit in _PART.findall(text))
     else:

@@ -238,7 +238,7 @@ GUIDES: dict[ErrorCode, Guide] = {
         Retry.LATER,
     ),
     ErrorCode.QUEUE_FULL: Guide(
-        "As many builds wait, or sessions are open, as this server takes.",
+        "As many builds wait, or sessions are open, as this server takes from you, or from all.",
         "Wait until some have ended.",
         Retry.LATER,
     ),

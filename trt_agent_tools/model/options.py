@@ -17,6 +17,8 @@ from pydantic import (
     model_validator,
 )
 
+from trt_agent_tools.model.untrusted import one_line
+
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|KiB|MB|MiB|GB|GiB)?", re.IGNORECASE | re.ASCII)
 _UNIT_BYTES = {
     "b": 1,
@@ -28,6 +30,7 @@ _UNIT_BYTES = {
     "gib": 1024**3,
 }
 _MAX_BYTES = 1 << 50
+_MAX_SIZE_TEXT = 40
 _MAX_DIMENSION = 2**31 - 1
 
 
@@ -40,9 +43,10 @@ def parse_size(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError('a size is a number of bytes or text such as "512MiB"')
     if isinstance(value, str):
-        match = _SIZE.fullmatch(value.strip())
+        match = _SIZE.fullmatch(value.strip()) if len(value) <= _MAX_SIZE_TEXT else None
         if not match:
-            raise ValueError(f'{value!r} is no size; write it as "512MiB", "4GB" or bytes')
+            shown = one_line(value, _MAX_SIZE_TEXT)
+            raise ValueError(f'{shown!r} is no size; write it as "512MiB", "4GB" or bytes')
         size = float(match[1]) * _UNIT_BYTES[(match[2] or "b").lower()]
     else:
         size = value
@@ -112,9 +116,11 @@ class BuildOptions(BaseModel):
     default_device_type: Name | None = Field(None, description="GPU or DLA.")
     DLA_core: int | None = Field(None, ge=0, description="Which DLA.")
     memory_pool_limits: dict[Name, Bytes] = Field(
-        default_factory=dict, description='Such as {"WORKSPACE": "4GiB"}.'
+        default_factory=dict, max_length=64, description='Such as {"WORKSPACE": "4GiB"}.'
     )
-    tactic_sources: list[Name] | None = Field(None, description="TacticSource names.")
+    tactic_sources: list[Name] | None = Field(
+        None, max_length=64, description="TacticSource names."
+    )
     preview_features: list[Name] = Field(
         default_factory=list, max_length=64, description="PreviewFeature names."
     )
@@ -143,7 +149,7 @@ class BuildOptions(BaseModel):
     timing_cache: str | None = Field(
         None, min_length=1, max_length=4096, description="File or folder; classic TensorRT only."
     )
-    plugins: list[str] = Field(
+    plugins: list[Annotated[str, Field(max_length=4096)]] = Field(
         default_factory=list,
         max_length=64,
         description="Files that the operator allows.",

@@ -18,7 +18,18 @@ Label = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[^\x00-\x1
 """A short name for people, on one line."""
 
 
-LimitValue = str | int | float | dict[str, str | int | float]
+_LimitText = Annotated[str, Field(max_length=40)]
+_Pattern = Annotated[str, Field(max_length=1000)]
+
+LimitName = Annotated[str, Field(max_length=40)]
+"""The name of a rule; which there are is the policy's to say."""
+
+LimitValue = (
+    _LimitText
+    | int
+    | float
+    | Annotated[dict[_Pattern, _LimitText | int | float], Field(max_length=64)]
+)
 """A limit's value: a duration, a size, a ratio, or, for phase_time, durations by phase pattern."""
 
 
@@ -43,7 +54,7 @@ class StartRequest(BaseModel):
     backend: Backend = Backend.AUTO
     options: BuildOptions = BuildOptions()
     policy: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
-    limits: dict[str, LimitValue] = Field(default_factory=dict, max_length=32)
+    limits: dict[LimitName, LimitValue] = Field(default_factory=dict, max_length=32)
     session_id: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     label: Label | None = None
     idempotency_key: Annotated[str, Field(min_length=1, max_length=200)] | None = None

@@ -79,7 +79,9 @@ def tighten(policy: Policy, limits: Mapping[str, Any]) -> Policy:
                 **policy.rules.phase_time,
                 **{
                     pattern: _tighter(
-                        f"{name} {pattern!r}", said, policy.rules.phase_time.get(pattern)
+                        f"{name} {one_line(pattern, 200)!r}",
+                        said,
+                        policy.rules.phase_time.get(pattern),
                     )
                     for pattern, said in asked.phase_time.items()
                 },

@@ -257,7 +257,7 @@ def judge_plugins(asked: list[str], config: SupervisorConfig) -> list[str]:
     if refused:
         raise Refusal(
             ErrorCode.PLUGIN_NOT_ALLOWED,
-            f"these plugin libraries are not allowed: {', '.join(map(one_line, refused))}",
+            one_line(f"these plugin libraries are not allowed: {', '.join(refused)}"),
             "A plugin runs any code it likes. The operator allows one with --allow-plugin FILE.",
             {"allowed": sorted(map(str, allowed))},
         )

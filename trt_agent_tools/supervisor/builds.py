@@ -10,9 +10,17 @@ from trt_agent_tools.supervisor.admission import Admitted
 from trt_agent_tools.supervisor.archive import other_request
 from trt_agent_tools.supervisor.build import Build
 from trt_agent_tools.supervisor.sessions import OpenSession
+from trt_agent_tools.supervisor.shares import share_of
 
 MAX_LIVE = 1000
 """So many builds may wait or run; one more is refused."""
+
+MAX_LIVE_OF_ONE = MAX_LIVE // 4
+"""Likewise of one principal."""
+
+QUEUES_OF_ONE = 4
+"""So many times what the policy lets one session queue may all sessions of a principal queue together:
+sessions cost nothing to open."""
 
 MAX_REMEMBERED = 32
 """So many ended builds stay in memory; the journal has them all."""
@@ -65,18 +73,13 @@ class Builds:
         for other in live:
             if files & {other.order.output, other.order.manifest}:
                 raise _busy(admitted, other if other.session.owner == session.owner else None)
-        waiting = [b for b in live if b.session is session and b.view.state is State.QUEUED]
-        if len(waiting) >= session.queued_builds or len(live) >= MAX_LIVE:
-            raise Refusal(
-                ErrorCode.QUEUE_FULL,
-                f"{len(waiting)} builds of the session wait already",
-                "Wait until some have ended.",
-                {"queued_builds": session.queued_builds},
-            )
+        _check_queue(live, session)
+        _check_live(live, session.owner)
 
     def add(self, build: Build) -> None:
         """Know a build from here on, so that a second request for its output or key finds it."""
         self._builds[build.facts.build_id] = build
+        build.session.has_built = True
         if key := build.request.idempotency_key:
             self._keys[build.session.owner, key] = build
 
@@ -91,6 +94,50 @@ class Builds:
         ended = [build for build in self._builds.values() if build.has_ended]
         for build in ended[: max(0, len(ended) - MAX_REMEMBERED)]:
             self.remove(build)
+
+
+def _check_queue(live: list[Build], session: OpenSession) -> None:
+    waiting = [
+        build
+        for build in live
+        if build.session.owner == session.owner and build.view.state is State.QUEUED
+    ]
+    in_session = sum(build.session is session for build in waiting)
+    if in_session >= session.queued_builds:
+        raise Refusal(
+            ErrorCode.QUEUE_FULL,
+            f"{in_session} builds of the session wait already, as many as its policy lets it queue",
+            "Wait until some have got a device, or cancel some.",
+            {"limit": "queued_builds", "queued_builds": session.queued_builds},
+        )
+    longest = max([session.queued_builds, *(build.session.queued_builds for build in waiting)])
+    most = share_of(session.owner, whole=MAX_LIVE, share=QUEUES_OF_ONE * longest)
+    if len(waiting) >= most:
+        raise Refusal(
+            ErrorCode.QUEUE_FULL,
+            f"{len(waiting)} builds of all your sessions wait already, as many as may together",
+            "Wait until some have got a device, or cancel some; another session makes no room.",
+            {"limit": "queued_builds_of_principal", "queued_builds_of_principal": most},
+        )
+
+
+def _check_live(live: list[Build], owner: str) -> None:
+    own = sum(build.session.owner == owner for build in live)
+    most = share_of(owner, whole=MAX_LIVE, share=MAX_LIVE_OF_ONE)
+    if own >= most:
+        raise Refusal(
+            ErrorCode.QUEUE_FULL,
+            f"{own} builds of yours wait or run, as many as may",
+            "Wait until some have ended, or cancel some.",
+            {"limit": "live_builds_of_principal", "live_builds_of_principal": most},
+        )
+    if len(live) >= MAX_LIVE:
+        raise Refusal(
+            ErrorCode.QUEUE_FULL,
+            f"{len(live)} builds of all callers wait or run, as many as this server takes",
+            "Wait until some have ended.",
+            {"limit": "live_builds", "live_builds": MAX_LIVE},
+        )
 
 
 def _busy(admitted: Admitted, other: Build | None) -> Refusal:

@@ -1,6 +1,7 @@
 """Looks at models, each in a worker of its own: their bytes come from anywhere."""
 
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
@@ -21,9 +22,13 @@ from trt_agent_tools.supervisor.errand import NoAnswerError, ask
 from trt_agent_tools.supervisor.history import History
 from trt_agent_tools.supervisor.proposal import dynamic_inputs, missing_profiles, propose
 from trt_agent_tools.supervisor.pump import ProtocolError
+from trt_agent_tools.supervisor.shares import share_of
 
 AT_ONCE = 4
 """So many models are looked at at the same time; other calls wait, within the bound."""
+
+AT_ONCE_OF_ONE = 2
+"""Likewise for one principal. Its other calls wait behind these, and not before another's."""
 
 MEMORY_BYTES = 1 << 30
 """What a worker may allocate: a graph is small without its weights."""
@@ -45,18 +50,26 @@ class Inspector:
     def __init__(self, devices: tuple[Device, ...]) -> None:
         self._devices = devices
         self._places = anyio.CapacityLimiter(AT_ONCE)
+        self._shares: WeakValueDictionary[str, anyio.CapacityLimiter] = WeakValueDictionary()
 
     async def inspect(
-        self, request: InspectRequest, config: SupervisorConfig, history: History
+        self,
+        request: InspectRequest,
+        config: SupervisorConfig,
+        history: History,
+        *,
+        principal: str,
     ) -> Inspection:
-        """See `BuildService.inspect`. A call that is cancelled takes its worker along.
+        """See `BuildService.inspect`. Principals take turns: each waits for its own calls first.
+
+        A call that is cancelled takes its worker along.
 
         Raises:
             Refusal: as `admit` has them; what a build would say of the model; TIMED_OUT.
         """
         ends = anyio.current_time() + INSPECT_S - _END_S
         with anyio.move_on_after(INSPECT_S - _END_S):
-            async with self._places:
+            async with self._share(principal), self._places:
                 order = await anyio.to_thread.run_sync(
                     self._order, request, config, abandon_on_cancel=True
                 )
@@ -69,6 +82,13 @@ class Inspector:
             f"looking at {one_line(request.model)} took longer than {INSPECT_S:.0f} s",
             "Call again when the host is less busy, or start the build without looking.",
         )
+
+    def _share(self, principal: str) -> anyio.CapacityLimiter:
+        """Return what this principal's calls go through; whoever waits or is inside keeps it alive."""
+        if (share := self._shares.get(principal)) is None:
+            share = anyio.CapacityLimiter(share_of(principal, whole=AT_ONCE, share=AT_ONCE_OF_ONE))
+            self._shares[principal] = share
+        return share
 
     def _order(self, request: InspectRequest, config: SupervisorConfig) -> InspectOrder:
         if request.backend is Backend.REPLAY:

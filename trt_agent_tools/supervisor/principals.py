@@ -12,8 +12,8 @@ from trt_agent_tools.model.session import Session, SessionRequest
 from trt_agent_tools.model.snapshot import BuildList, BuildLog, Detail, Snapshot
 from trt_agent_tools.model.states import State
 from trt_agent_tools.model.untrusted import one_line
-from trt_agent_tools.supervisor.reading import LOCAL
 from trt_agent_tools.supervisor.service import Supervisor
+from trt_agent_tools.supervisor.shares import LOCAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class PrincipalService:
 
     async def inspect(self, request: InspectRequest) -> Inspection:
         """See `BuildService.inspect`."""
-        return await self._supervisor.inspect(request)
+        return await self._supervisor.inspect(request, principal=self._principal)
 
     @property
     def _allowed(self) -> tuple[str, ...]:

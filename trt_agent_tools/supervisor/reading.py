@@ -15,6 +15,7 @@ from trt_agent_tools.progress.cleaning import MAX_PATH, clean_label
 from trt_agent_tools.supervisor.archive import Archive
 from trt_agent_tools.supervisor.build import LOG_NAME, Build
 from trt_agent_tools.supervisor.builds import Builds
+from trt_agent_tools.supervisor.chronicle import Chronicle
 from trt_agent_tools.supervisor.config import SupervisorConfig
 from trt_agent_tools.supervisor.documents import (
     MAX_EVENTS,
@@ -26,14 +27,12 @@ from trt_agent_tools.supervisor.documents import (
 from trt_agent_tools.supervisor.log_file import read_log
 from trt_agent_tools.supervisor.refusals import check_count, check_wait
 from trt_agent_tools.supervisor.sessions import OpenSession, Sessions
+from trt_agent_tools.supervisor.shares import LOCAL
 
 MAX_LISTED = 500
 MAX_LOG_LINES = 1000
 MAX_IN_SESSION = 20
 """So many of a session's builds are listed with it, the newest."""
-
-LOCAL = "local"
-"""The principal of the operating-system user that runs the server."""
 
 
 class Reading:
@@ -43,12 +42,13 @@ class Reading:
     """
 
     _archive: Archive
+    _chronicle: Chronicle
 
     def __init__(self, config: SupervisorConfig, policy: Policy) -> None:
         self._config = config
         self._policy = policy
         self._builds = Builds()
-        self._sessions = Sessions(policy)
+        self._sessions = Sessions(policy, lambda: not self._chronicle.records_owed)
 
     async def progress(
         self,

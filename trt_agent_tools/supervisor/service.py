@@ -39,11 +39,12 @@ from trt_agent_tools.supervisor.ladder import PROOF_S
 from trt_agent_tools.supervisor.lifecycle import carry
 from trt_agent_tools.supervisor.observer import Condition, Observer, Observers
 from trt_agent_tools.supervisor.outlook import Outlook
-from trt_agent_tools.supervisor.reading import LOCAL, Reading
+from trt_agent_tools.supervisor.reading import Reading
 from trt_agent_tools.supervisor.recovery import recover, remove_folders
 from trt_agent_tools.supervisor.refusals import check_wait, ending, too_late
 from trt_agent_tools.supervisor.reuse.reuser import Reuser
 from trt_agent_tools.supervisor.sessions import OpenSession
+from trt_agent_tools.supervisor.shares import LOCAL
 from trt_agent_tools.supervisor.watch import Watch
 
 CANCEL_SHOWN_S = 1.0
@@ -245,17 +246,25 @@ class Supervisor(Reading):
         else:
             policy = self._policy
         session = self._sessions.open(request, policy, principal)
-        await self._chronicle.open_session(session)
+        try:
+            await self._chronicle.open_session(session)
+        except Refusal:
+            self._sessions.discard(session)
+            raise
         return session.snapshot([], 0, anyio.current_time())
 
     async def inspect(
-        self, request: InspectRequest, *, front_end: FrontEnd | None = None
+        self,
+        request: InspectRequest,
+        *,
+        principal: str = LOCAL,
+        front_end: FrontEnd | None = None,
     ) -> Inspection:
         """See `BuildService.inspect`; for `front_end` see `start`."""
         if self._closing:
             raise ending()
         config = self._config if front_end is None else _config_of(self._config, front_end)
-        return await self._inspector.inspect(request, config, self._history)
+        return await self._inspector.inspect(request, config, self._history, principal=principal)
 
     def live_builds(self) -> list[str]:
         """Return the ids of the builds that wait or run, of every principal."""

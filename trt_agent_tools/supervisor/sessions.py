@@ -1,7 +1,10 @@
 """Sessions and their accounts: what a caller's builds may cost together, and what they have cost."""
 
 import secrets
+import time
+from collections.abc import Callable
 from datetime import datetime, timezone
+from weakref import WeakValueDictionary
 
 import anyio
 
@@ -15,12 +18,21 @@ from trt_agent_tools.policy.ledger import Account, reserve, settle
 from trt_agent_tools.policy.policy import Policy
 from trt_agent_tools.progress.cleaning import clean_label
 from trt_agent_tools.store.stored import StoredSession
+from trt_agent_tools.supervisor.shares import share_of
 
 MAX_SESSIONS = 10_000
-"""So many sessions a supervisor keeps; one more is refused."""
+"""So many opened sessions a supervisor keeps in memory; for one more the longest unused is left to the
+journal."""
 
 MAX_SESSIONS_OF_ONE = 1_000
-"""Likewise of one principal, so that it leaves room for others."""
+"""Likewise of one principal; but what it used within `UNUSED_S` stays, and one more is refused: so fast
+may it open sessions."""
+
+UNUSED_S = 600.0
+"""A session that was not named for so long makes room for another of its principal."""
+
+MAX_DEFAULTS = 10_000
+"""So many default sessions are kept; beyond, those go that never had a build."""
 
 
 class OpenSession:
@@ -47,6 +59,9 @@ class OpenSession:
         self.queued_builds = policy.session.queued_builds
         self.slots = anyio.Semaphore(concurrent_builds)
         self.extension_left_s = policy.session.extension_total
+        self.used_at = time.monotonic()
+        self.has_built = False
+        """Whether a build was ever accepted in it; without, another in its place allows no more."""
 
     def reserve(self, build_id: str, now: float, at_most_s: float | None) -> None:
         """Note that a build holds a device from `now` (monotonic seconds)."""
@@ -105,15 +120,24 @@ class OpenSession:
 
 
 class Sessions:
-    """All sessions of a supervisor; every principal has a default one.
+    """The sessions of a supervisor; every principal has a default one.
 
     `policy` is the supervisor's own: the one of default sessions, unless another is named.
+
+    Sessions that were opened stay in memory within bounds; the others are the journal's, which gives
+    them back with what they have spent. So none is left to it before `is_written` says that the journal
+    has everything. A default session lasts as long as its supervisor once it has had a build: one in its
+    place would have the whole budget again.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, is_written: Callable[[], bool] = lambda: True) -> None:
         self._policy = policy
-        self._sessions: dict[str, OpenSession] = {}
+        self._is_written = is_written
+        self._opened: dict[str, OpenSession] = {}
+        """Those that were opened or restored, the longest unused first."""
         self._defaults: dict[tuple[str, str | None], OpenSession] = {}
+        self._alive: WeakValueDictionary[str, OpenSession] = WeakValueDictionary()
+        """All that anything holds, a live build perhaps: there are never two of one id."""
 
     def default(self, owner: str, policy: str | None = None) -> OpenSession:
         """Return the session of builds that name none: one for each life of a supervisor.
@@ -124,15 +148,23 @@ class Sessions:
         Raises:
             Refusal: the policy's file is gone or no longer valid.
         """
-        if (owner, policy) not in self._defaults:
+        session = self._defaults.pop((owner, policy), None)
+        if session is None:
             rules = self._policy if policy is None else load_named_policy(policy)
             session = _session(owner, rules, "default")
             session.is_default = True
-            self._defaults[owner, policy] = self._add(session)
-        return self._defaults[owner, policy]
+            self._alive[session.session_id] = session
+            self._make_room_for_default()
+        # At the end: the first is the longest unused.
+        self._defaults[owner, policy] = session
+        return session
 
     def restore(self, stored: StoredSession) -> OpenSession:
-        """Take a session back that an earlier supervisor opened, with what it has spent."""
+        """Take a session back from the journal, with what it has spent.
+
+        Raises:
+            Refusal: its principal has too many in use.
+        """
         session = OpenSession(
             owner=stored.owner,
             policy=Policy.model_validate_json(stored.policy),
@@ -149,7 +181,7 @@ class Sessions:
 
     def knows(self, session_id: str | None) -> bool:
         """Whether the session is open here, so that the journal need not be asked."""
-        return session_id is None or session_id in self._sessions
+        return session_id is None or session_id in self._alive
 
     def find(
         self, session_id: str | None, owner: str, default_policy: str | None = None
@@ -161,20 +193,23 @@ class Sessions:
         """
         if session_id is None:
             return self.default(owner, default_policy)
-        session = self._sessions.get(session_id)
+        session = self._alive.get(session_id)
         if session is None or session.owner != owner:
             raise Refusal(
                 ErrorCode.UNKNOWN_SESSION,
                 f"there is no session {one_line(session_id, 60)!r}",
                 "open_session makes one; without session_id the default session is used.",
             )
+        session.used_at = time.monotonic()
+        if self._opened.pop(session_id, None) is not None:
+            self._opened[session_id] = session
         return session
 
     def open(self, request: SessionRequest, policy: Policy, owner: str) -> OpenSession:
         """Open a session with at most what `policy` allows.
 
         Raises:
-            Refusal: more is asked for, or too many sessions are open.
+            Refusal: more is asked for, or this principal has too many in use.
         """
         allowed = policy.session
         if request.gpu_time is not None and request.gpu_time <= 0:
@@ -202,17 +237,42 @@ class Sessions:
             )
         return self._add(_session(owner, policy, request.label, request.gpu_time, concurrent))
 
+    def discard(self, session: OpenSession) -> None:
+        """Know a session no more that was opened in vain."""
+        self._opened.pop(session.session_id, None)
+
     def _add(self, session: OpenSession) -> OpenSession:
-        known = self._sessions.values()
-        of_owner = sum(1 for other in known if other.owner == session.owner)
-        if len(known) >= MAX_SESSIONS or of_owner >= MAX_SESSIONS_OF_ONE:
-            raise Refusal(
-                ErrorCode.QUEUE_FULL,
-                f"{of_owner} sessions of yours are open",
-                "Use a session that is open already.",
-            )
-        self._sessions[session.session_id] = session
+        own = [other for other in self._opened.values() if other.owner == session.owner]
+        most = share_of(session.owner, whole=MAX_SESSIONS, share=MAX_SESSIONS_OF_ONE)
+        if len(own) >= most:
+            unused_s = time.monotonic() - own[0].used_at
+            if unused_s < UNUSED_S or not self._is_written():
+                raise Refusal(
+                    ErrorCode.QUEUE_FULL,
+                    f"{len(own)} sessions of yours are in use, as many as may be",
+                    "Use one of them, or leave out session_id for your default session; one that was "
+                    f"not used for {format_duration(UNUSED_S)} makes room.",
+                    {"limit": "sessions_of_principal", "sessions_of_principal": len(own)},
+                )
+            self.discard(own[0])
+        elif len(self._opened) >= MAX_SESSIONS:
+            if not self._is_written():
+                raise Refusal(
+                    ErrorCode.JOURNAL_UNAVAILABLE,
+                    "no session can be left to the journal, which cannot be written",
+                    "Use a session that is open already.",
+                )
+            del self._opened[next(iter(self._opened))]
+        self._opened[session.session_id] = self._alive[session.session_id] = session
         return session
+
+    def _make_room_for_default(self) -> None:
+        if len(self._defaults) < MAX_DEFAULTS:
+            return
+        for key, session in self._defaults.items():
+            if not session.has_built:
+                del self._defaults[key]
+                return
 
 
 def _session(

@@ -1,6 +1,7 @@
 """Holds every live build against its policy, in a task of its own, and carries verdicts out."""
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 
 import anyio
@@ -17,8 +18,9 @@ EVALUATE_S = 0.2
 """Between two evaluations: a limit fires within half a second of its time, with room to spare."""
 
 GAP_S = 2.0
-"""A longer pause between two evaluations means that this process was stopped: nothing that it could
-have missed meanwhile counts as silence."""
+"""A longer pause between two evaluations, in which this process did not work, means that it was stopped:
+nothing that it could have missed meanwhile counts as silence. A pause that its own work made, for a
+caller perhaps, is none: callers would keep the limits on silence off by keeping the server busy."""
 
 _log = logging.getLogger(__name__)
 
@@ -28,19 +30,24 @@ class Watch:
 
     def __init__(self, builds: Callable[[], Iterable[Build]]) -> None:
         self._builds = builds
-        self._watched_since = float("-inf")
+        self.watched_since = float("-inf")
+        """Silence before this moment (the event loop's clock) does not count."""
         self._telling: TaskGroup
 
     async def run(self) -> None:
         """Evaluate at a steady rate, on a clock that neither steps nor runs while the host sleeps."""
-        before = anyio.current_time()
+        before, worked = anyio.current_time(), time.process_time()
         async with anyio.create_task_group() as self._telling:
             while True:
                 await anyio.sleep(EVALUATE_S)
-                now = anyio.current_time()
-                if now - before > GAP_S:
-                    self._watched_since = now
-                before = now
+                now, works = anyio.current_time(), time.process_time()
+                gap_s, busy_s = now - before, works - worked
+                before, worked = now, works
+                if gap_s - busy_s > GAP_S:
+                    self.watched_since = now
+                elif gap_s > GAP_S:
+                    # What the workers told meanwhile is read before its absence is judged.
+                    await anyio.sleep(EVALUATE_S)
                 for build in self._builds():
                     self.judge(build)
 
@@ -61,7 +68,7 @@ class Watch:
             build.view,
             at,
             attended_at=build.attended_at,
-            watched_since=self._watched_since - build.accepted,
+            watched_since=self.watched_since - build.accepted,
             estimate=build.expected(at),
         )
         judged = evaluate(seen, build.policy, build.session.account, now)

@@ -56,11 +56,17 @@ def test_what_is_no_duration_is_refused_with_an_example(written: object) -> None
 
 
 @pytest.mark.parametrize(
-    "written", [-1, -0.001, math.inf, -math.inf, math.nan, 10**400, -(10**400), "9" * 400 + "s"]
+    "written", [-1, -0.001, math.inf, -math.inf, math.nan, 10**400, -(10**400)]
 )
 def test_negative_infinite_and_absurd_numbers_are_refused_not_crashed_on(written: object) -> None:
     with pytest.raises(ValueError, match="finite and not negative"):
         parse_duration(written)
+
+
+def test_a_text_too_long_for_a_duration_is_refused_without_being_repeated() -> None:
+    with pytest.raises(ValueError, match="15m") as refused:
+        parse_duration("9" * 100_000 + "s")
+    assert len(str(refused.value)) < 200
 
 
 @pytest.mark.parametrize("written", [MAX_S + 1, "367d", "9999999h"])

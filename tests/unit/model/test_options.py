@@ -56,10 +56,30 @@ def test_what_is_no_size_is_refused_with_an_example(written: object) -> None:
         parse_size(written)
 
 
-@pytest.mark.parametrize("written", [-1, PEBIBYTE + 1, 10**400, "1048577GiB", "9" * 400 + "GB"])
+@pytest.mark.parametrize("written", [-1, PEBIBYTE + 1, 10**400, "1048577GiB", "9" * 38 + "GB"])
 def test_a_negative_or_absurd_size_is_refused_not_crashed_on(written: object) -> None:
     with pytest.raises(ValueError, match="1 PiB"):
         parse_size(written)
+
+
+def test_a_text_too_long_for_a_size_is_refused_without_being_repeated() -> None:
+    with pytest.raises(ValueError, match="512MiB") as refused:
+        parse_size("9" * 100_000)
+    assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"memory_pool_limits": {f"POOL{number}": 1 for number in range(65)}},
+        {"tactic_sources": ["CUBLAS"] * 65},
+        {"plugins": ["x" * 4097]},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_more_than_any_library_has_is_refused(options: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="at most"):
+        BuildOptions.model_validate(options)
 
 
 @given(

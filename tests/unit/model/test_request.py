@@ -18,6 +18,21 @@ def test_a_label_is_short_and_on_one_line(label: str) -> None:
         StartRequest.model_validate({"model": "m.onnx", "label": label})
 
 
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"x" * 41: "1m"},
+        {"build_time": "x" * 41},
+        {"phase_time": {"x" * 1001: "1m"}},
+        {"phase_time": {"Parsing": "x" * 41}},
+        {"phase_time": {f"phase {number}": "1m" for number in range(65)}},
+    ],
+)
+def test_names_values_and_patterns_of_limits_are_bounded(limits: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="at most"):
+        StartRequest.model_validate({"model": "m.onnx", "limits": limits})
+
+
 def test_an_unknown_argument_of_a_request_is_refused() -> None:
     with pytest.raises(ValidationError, match="extra"):
         StartRequest.model_validate({"model": "m.onnx", "prioritise": True})
