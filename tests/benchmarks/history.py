@@ -29,8 +29,8 @@ from trt_agent_tools.store import history
 from trt_agent_tools.store.history import KEEP_ROWS, Learned
 from trt_agent_tools.store.journal import FILE_NAME, Journal
 from trt_agent_tools.store.schema import connect
-from trt_agent_tools.supervisor.history import OTHERS
-from trt_agent_tools.supervisor.outlook import SPANS
+from trt_agent_tools.supervisor.estimates.history import OTHERS
+from trt_agent_tools.supervisor.estimates.outlook import SPANS
 from trt_agent_tools.worker.counting import Counts, ModelCounts, count
 from trt_agent_tools.worker.library import load_library
 from trt_agent_tools.worker.opened import OpenedModel

@@ -17,7 +17,7 @@ from trt_agent_tools.store.journal import Journal
 from trt_agent_tools.store.records import BuildAccepted, BuildEnded, BuildStarted, Record
 from trt_agent_tools.store.stored import StoredBuild
 from trt_agent_tools.supervisor.config import SupervisorConfig
-from trt_agent_tools.supervisor.identity import Owner
+from trt_agent_tools.supervisor.process.identity import Owner
 from trt_agent_tools.supervisor.service import Supervisor
 
 BUILDS = 10_000

@@ -21,7 +21,7 @@ from trt_agent_tools.supervisor.activity import SAMPLE_S, usage_of
 from trt_agent_tools.supervisor.devices import find_devices
 from trt_agent_tools.supervisor.gpu import GpuSample
 from trt_agent_tools.supervisor.gpu_thread import GpuThread, gpu_thread
-from trt_agent_tools.supervisor.process_tree import ProcessTree
+from trt_agent_tools.supervisor.process.process_tree import ProcessTree
 
 SAMPLES = 20
 MOST_PERCENT = 0.5

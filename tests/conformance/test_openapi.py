@@ -26,6 +26,8 @@ CONFIG = """
 positive_data_acceptance.enabled = false
 # The methods of a path are routes of their own, and each answers OPTIONS for itself.
 allow_header_conformance.enabled = false
+# What is too large is refused before it is looked at.
+negative_data_rejection.expected-statuses = ["400", "403", "404", "413", "415", "422", "5xx"]
 
 [parameters]
 "path.build_id" = "{build_id}"

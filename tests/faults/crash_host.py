@@ -18,8 +18,8 @@ from pydantic import BaseModel
 from trt_agent_tools.model.options import BuildOptions
 from trt_agent_tools.model.request import Backend, StartRequest
 from trt_agent_tools.model.snapshot import Detail
-from trt_agent_tools.supervisor import launch
 from trt_agent_tools.supervisor.config import EngineCacheConfig, SupervisorConfig
+from trt_agent_tools.supervisor.process import launch
 from trt_agent_tools.supervisor.service import Supervisor
 
 CACHE_BYTES = 1 << 30

@@ -13,7 +13,7 @@ from tests.faults.conftest import GRACES, Action, Play, Supervise
 from tests.faults.invariants import assert_ledger
 from trt_agent_tools.model.snapshot import Snapshot
 from trt_agent_tools.model.states import Reason, State
-from trt_agent_tools.supervisor import launch
+from trt_agent_tools.supervisor.process import launch
 from trt_agent_tools.supervisor.shares import LOCAL
 
 pytestmark = pytest.mark.anyio

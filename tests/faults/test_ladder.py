@@ -9,8 +9,8 @@ import pytest
 
 from tests.faults.conftest import Action, Play, Supervise
 from trt_agent_tools.model.states import Reason, Rung, State
-from trt_agent_tools.supervisor import ladder
-from trt_agent_tools.supervisor.process_tree import ProcessTree
+from trt_agent_tools.supervisor.process import ladder
+from trt_agent_tools.supervisor.process.process_tree import ProcessTree
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import psutil
 
 from trt_agent_tools.supervisor.activity import usage_of
-from trt_agent_tools.supervisor.process_tree import ProcessTree
+from trt_agent_tools.supervisor.process.process_tree import ProcessTree
 
 # One child of the first thread and one of another, which has a child too; each says its pid.
 FAMILY = """\

@@ -130,7 +130,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def small(folder: Path) -> Path:
-    transformer(folder / "small.onnx", blocks=1)
+    # Its builder works for longer than a display takes to show it.
+    transformer(folder / "small.onnx", blocks=6)
     return folder / "small.onnx"
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trt_agent_tools import __version__
 from trt_agent_tools.api.messages import API_PROTOCOL
-from trt_agent_tools.supervisor.identity import this_process
+from trt_agent_tools.supervisor.process.identity import this_process
 
 LOCK = "supervisor.lock"
 STARTING = "supervisor.starting"

@@ -31,7 +31,7 @@ from trt_agent_tools.supervisor.admission import choose_backend
 from trt_agent_tools.supervisor.config import SupervisorConfig
 from trt_agent_tools.supervisor.devices import Device, find_devices
 from trt_agent_tools.supervisor.gpu import NoGpuSampler, open_gpu_sampler
-from trt_agent_tools.supervisor.probe import Probe, probe_backend
+from trt_agent_tools.supervisor.process.probe import Probe, probe_backend
 
 _PACKAGES = ("mcp", "onnx", "tensorrt-rtx", "tensorrt")
 _BACKENDS: tuple[Literal["tensorrt_rtx", "tensorrt"], ...] = ("tensorrt_rtx", "tensorrt")

@@ -12,7 +12,7 @@ from trt_agent_tools.supervisor.build import Build
 from trt_agent_tools.supervisor.devices import Device
 from trt_agent_tools.supervisor.gpu import GpuSample
 from trt_agent_tools.supervisor.gpu_thread import gpu_thread
-from trt_agent_tools.supervisor.process_tree import ProcessTree
+from trt_agent_tools.supervisor.process.process_tree import ProcessTree
 
 SAMPLE_S = 1.0
 

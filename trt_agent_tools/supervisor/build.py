@@ -30,8 +30,8 @@ from trt_agent_tools.progress.reducer import fold
 from trt_agent_tools.progress.render import snapshot
 from trt_agent_tools.progress.view import BuildFacts, BuildView
 from trt_agent_tools.store.history import SidecarStamp
+from trt_agent_tools.supervisor.estimates.outlook import Outlook
 from trt_agent_tools.supervisor.observer import Observers
-from trt_agent_tools.supervisor.outlook import Outlook
 from trt_agent_tools.supervisor.sessions import OpenSession
 
 LOG_NAME = "build.log"

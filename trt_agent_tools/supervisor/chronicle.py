@@ -28,8 +28,8 @@ from trt_agent_tools.store.records import (
     VerdictRecorded,
 )
 from trt_agent_tools.supervisor.build import Build
-from trt_agent_tools.supervisor.identity import this_process
-from trt_agent_tools.supervisor.outlook import learned
+from trt_agent_tools.supervisor.estimates.outlook import learned
+from trt_agent_tools.supervisor.process.identity import this_process
 from trt_agent_tools.supervisor.sessions import OpenSession
 
 Durable = StateChanged | Noted | VerdictGiven

@@ -18,10 +18,10 @@ from trt_agent_tools.model.untrusted import one_line
 from trt_agent_tools.supervisor.admission import choose_backend, judge_model, judge_plugins
 from trt_agent_tools.supervisor.config import SupervisorConfig
 from trt_agent_tools.supervisor.devices import Device
-from trt_agent_tools.supervisor.errand import NoAnswerError, ask
-from trt_agent_tools.supervisor.history import History
+from trt_agent_tools.supervisor.estimates.history import History
+from trt_agent_tools.supervisor.process.errand import NoAnswerError, ask
+from trt_agent_tools.supervisor.process.pump import ProtocolError
 from trt_agent_tools.supervisor.proposal import dynamic_inputs, missing_profiles, propose
-from trt_agent_tools.supervisor.pump import ProtocolError
 from trt_agent_tools.supervisor.shares import share_of
 
 AT_ONCE = 4

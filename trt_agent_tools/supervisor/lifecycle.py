@@ -12,8 +12,8 @@ from trt_agent_tools.supervisor.artefact import Artefact
 from trt_agent_tools.supervisor.build import Build, CancelRequest
 from trt_agent_tools.supervisor.chronicle import Chronicle
 from trt_agent_tools.supervisor.devices import Device, DevicePool
-from trt_agent_tools.supervisor.history import History
-from trt_agent_tools.supervisor.next_try import next_try
+from trt_agent_tools.supervisor.estimates.history import History
+from trt_agent_tools.supervisor.estimates.next_try import next_try
 from trt_agent_tools.supervisor.reuse.reuser import BuildReuse, Reuser
 from trt_agent_tools.supervisor.run import Run
 

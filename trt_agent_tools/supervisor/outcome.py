@@ -9,7 +9,7 @@ from trt_agent_tools.model.events import Failed, Goodbye, Outcome, WorkerEvent
 from trt_agent_tools.model.states import Reason, Rung, State
 from trt_agent_tools.supervisor.artefact import Artefact
 from trt_agent_tools.supervisor.build import CancelRequest
-from trt_agent_tools.supervisor.ladder import Climb
+from trt_agent_tools.supervisor.process.ladder import Climb
 
 _REASONS: dict[ErrorCode, Reason] = {
     ErrorCode.INVALID_ARGUMENT: Reason.UNSUPPORTED_OPTION,

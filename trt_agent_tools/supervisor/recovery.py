@@ -21,8 +21,8 @@ from trt_agent_tools.store.journal import Journal
 from trt_agent_tools.store.records import BuildEnded
 from trt_agent_tools.store.stored import StoredBuild
 from trt_agent_tools.supervisor.artefact import Artefact, settle_artefact
-from trt_agent_tools.supervisor.identity import Owner, lives
-from trt_agent_tools.supervisor.process_tree import ProcessTree
+from trt_agent_tools.supervisor.process.identity import Owner, lives
+from trt_agent_tools.supervisor.process.process_tree import ProcessTree
 
 KILL_S = 10.0
 """How long the processes of a dead supervisor's build may take to go after SIGKILL."""

@@ -23,12 +23,12 @@ from trt_agent_tools.supervisor.artefact import Artefact, settle_artefact
 from trt_agent_tools.supervisor.build import Build
 from trt_agent_tools.supervisor.chronicle import Chronicle
 from trt_agent_tools.supervisor.devices import Device
-from trt_agent_tools.supervisor.history import History
-from trt_agent_tools.supervisor.ladder import Climb, climb, kill
-from trt_agent_tools.supervisor.launch import Worker, launch, tell
-from trt_agent_tools.supervisor.next_try import next_try
+from trt_agent_tools.supervisor.estimates.history import History
+from trt_agent_tools.supervisor.estimates.next_try import next_try
 from trt_agent_tools.supervisor.outcome import Heard, judge
-from trt_agent_tools.supervisor.pump import BadLine, EventReader, ProtocolError, read_lines
+from trt_agent_tools.supervisor.process.ladder import Climb, climb, kill
+from trt_agent_tools.supervisor.process.launch import Worker, launch, tell
+from trt_agent_tools.supervisor.process.pump import BadLine, EventReader, ProtocolError, read_lines
 
 DRAIN_S = 2.0
 """How long the last events may take to be read after the worker's exit."""

@@ -31,14 +31,14 @@ from trt_agent_tools.supervisor.build import Build, CancelRequest
 from trt_agent_tools.supervisor.chronicle import Chronicle
 from trt_agent_tools.supervisor.config import SupervisorConfig
 from trt_agent_tools.supervisor.devices import DevicePool, find_devices
-from trt_agent_tools.supervisor.fit import check_fit
-from trt_agent_tools.supervisor.history import History
+from trt_agent_tools.supervisor.estimates.fit import check_fit
+from trt_agent_tools.supervisor.estimates.history import History
+from trt_agent_tools.supervisor.estimates.outlook import Outlook
 from trt_agent_tools.supervisor.inspection import Inspector
 from trt_agent_tools.supervisor.intake import make_build
-from trt_agent_tools.supervisor.ladder import PROOF_S
 from trt_agent_tools.supervisor.lifecycle import carry
 from trt_agent_tools.supervisor.observer import Condition, Observer, Observers
-from trt_agent_tools.supervisor.outlook import Outlook
+from trt_agent_tools.supervisor.process.ladder import PROOF_S
 from trt_agent_tools.supervisor.reading import Reading
 from trt_agent_tools.supervisor.recovery import recover, remove_folders
 from trt_agent_tools.supervisor.refusals import check_wait, ending, too_late

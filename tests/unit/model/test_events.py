@@ -30,7 +30,7 @@ from trt_agent_tools.model.events import (
     WorkerEvent,
     encode_event,
 )
-from trt_agent_tools.supervisor.pump import EventReader
+from trt_agent_tools.supervisor.process.pump import EventReader
 
 KINDS: tuple[type[WorkerEvent], ...] = get_args(WorkerEvent)
 

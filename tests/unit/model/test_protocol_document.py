@@ -33,7 +33,7 @@ from trt_agent_tools.model.request import (
     InspectOrder,
     ProbeOrder,
 )
-from trt_agent_tools.supervisor.pump import MAX_BAD_LINES, BadLine, EventReader
+from trt_agent_tools.supervisor.process.pump import MAX_BAD_LINES, BadLine, EventReader
 
 PACKAGE = Path(trt_agent_tools.__file__).parent
 DOCUMENT = (PACKAGE.parent / "docs" / "worker-protocol.md").read_text("utf-8")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trt_agent_tools.supervisor.environment import worker_environment
+from trt_agent_tools.supervisor.process.environment import worker_environment
 
 
 @pytest.mark.parametrize(

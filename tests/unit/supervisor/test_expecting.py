@@ -16,8 +16,8 @@ from trt_agent_tools.policy.policy import Policy
 from trt_agent_tools.progress.past import Estimate, Setting, Wanted
 from trt_agent_tools.progress.view import BuildFacts
 from trt_agent_tools.supervisor.build import Build
+from trt_agent_tools.supervisor.estimates.outlook import Outlook
 from trt_agent_tools.supervisor.observer import Observers
-from trt_agent_tools.supervisor.outlook import Outlook
 from trt_agent_tools.supervisor.sessions import OpenSession
 
 pytestmark = pytest.mark.anyio

@@ -13,13 +13,13 @@ from trt_agent_tools.model.supervisor_events import StateChanged
 from trt_agent_tools.progress.past import Setting, Wanted
 from trt_agent_tools.progress.reducer import fold
 from trt_agent_tools.progress.view import BuildView, Inputs, Told
-from trt_agent_tools.supervisor.model_files import (
+from trt_agent_tools.supervisor.estimates.model_files import (
     are_unchanged,
     is_filled,
     sidecars_of,
     stamp_of,
 )
-from trt_agent_tools.supervisor.outlook import Outlook, learned, options_digest
+from trt_agent_tools.supervisor.estimates.outlook import Outlook, learned, options_digest
 
 
 def digest(**options: object) -> str:

@@ -16,8 +16,8 @@ from trt_agent_tools.model.states import TERMINAL, Reason, Rung, State, is_legal
 from trt_agent_tools.policy.policy import Escalation
 from trt_agent_tools.supervisor.artefact import Artefact
 from trt_agent_tools.supervisor.build import CancelRequest
-from trt_agent_tools.supervisor.ladder import Climb
 from trt_agent_tools.supervisor.outcome import Ending, Heard, judge, reason_for
+from trt_agent_tools.supervisor.process.ladder import Climb
 
 ENGINE = Artefact("/m.engine", 5, "ab", "/m.engine.json")
 ASKED = CancelRequest(Reason.USER_REQUEST, Escalation())

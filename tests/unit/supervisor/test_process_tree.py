@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from trt_agent_tools.model.events import BUILD_TOKEN_ENV
-from trt_agent_tools.supervisor.process_tree import ProcessTree
+from trt_agent_tools.supervisor.process.process_tree import ProcessTree
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from trt_agent_tools.model.events import (
     WorkerEvent,
     encode_event,
 )
-from trt_agent_tools.supervisor.pump import (
+from trt_agent_tools.supervisor.process.pump import (
     MAX_BAD_LINES,
     BadLine,
     EventReader,

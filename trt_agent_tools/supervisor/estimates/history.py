@@ -23,13 +23,13 @@ from trt_agent_tools.store.history import KnownModel, SidecarStamp
 from trt_agent_tools.store.journal import Journal, JournalError
 from trt_agent_tools.supervisor.admission import Admitted
 from trt_agent_tools.supervisor.devices import Device
-from trt_agent_tools.supervisor.model_files import (
+from trt_agent_tools.supervisor.estimates.model_files import (
     are_unchanged,
     is_filled,
     sidecars_of,
     stamp_of,
 )
-from trt_agent_tools.supervisor.outlook import Outlook, options_digest
+from trt_agent_tools.supervisor.estimates.outlook import Outlook, options_digest
 from trt_agent_tools.supervisor.reuse.device_kind import device_kind
 
 LOOK_UP_S = 0.5

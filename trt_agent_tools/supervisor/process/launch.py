@@ -12,8 +12,8 @@ from anyio.abc import Process
 from pydantic import BaseModel
 
 from trt_agent_tools.model.events import BUILD_TOKEN_ENV
-from trt_agent_tools.supervisor.environment import worker_environment
-from trt_agent_tools.supervisor.process_tree import ProcessTree
+from trt_agent_tools.supervisor.process.environment import worker_environment
+from trt_agent_tools.supervisor.process.process_tree import ProcessTree
 
 WORKER = (sys.executable, "-m", "trt_agent_tools.worker")
 

@@ -8,10 +8,10 @@ import anyio
 from trt_agent_tools.model.events import Failed, Inspected, Ready
 from trt_agent_tools.model.request import InspectOrder, ProbeOrder
 from trt_agent_tools.model.untrusted import one_line
-from trt_agent_tools.supervisor.ladder import kill
-from trt_agent_tools.supervisor.launch import Worker, launch, tell
 from trt_agent_tools.supervisor.log_file import read_end
-from trt_agent_tools.supervisor.pump import EventReader, read_lines
+from trt_agent_tools.supervisor.process.ladder import kill
+from trt_agent_tools.supervisor.process.launch import Worker, launch, tell
+from trt_agent_tools.supervisor.process.pump import EventReader, read_lines
 
 Answer = Ready | Inspected | Failed
 

@@ -8,8 +8,8 @@ import anyio
 from trt_agent_tools.model.errors import ErrorCode, ErrorInfo
 from trt_agent_tools.model.events import PROTOCOL, Failed, Ready
 from trt_agent_tools.model.request import ProbeOrder
-from trt_agent_tools.supervisor.errand import NoAnswerError, ask
-from trt_agent_tools.supervisor.pump import ProtocolError
+from trt_agent_tools.supervisor.process.errand import NoAnswerError, ask
+from trt_agent_tools.supervisor.process.pump import ProtocolError
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import anyio
 from trt_agent_tools.model.request import CancelOrder
 from trt_agent_tools.model.states import Rung
 from trt_agent_tools.supervisor.build import CancelRequest
-from trt_agent_tools.supervisor.launch import Worker, tell
+from trt_agent_tools.supervisor.process.launch import Worker, tell
 
 PROOF_S = 10.0
 """How long after SIGKILL every process must be gone; longer means that one is stuck in the kernel."""

@@ -12,7 +12,7 @@ from trt_agent_tools.model.verdict import Action, Verdict
 from trt_agent_tools.policy.proposals import REASONS, Cut, Known, propose
 from trt_agent_tools.progress.past import Estimate
 from trt_agent_tools.supervisor.build import Build
-from trt_agent_tools.supervisor.outlook import Outlook
+from trt_agent_tools.supervisor.estimates.outlook import Outlook
 
 _LEVEL = "builder_optimization_level"
 

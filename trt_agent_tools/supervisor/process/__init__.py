@@ -1,0 +1,1 @@
+"""Processes of builds: started, listened to, ended, and proven gone."""
