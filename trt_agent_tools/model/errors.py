@@ -6,7 +6,7 @@ from enum import Enum
 JsonScalar = str | int | float | bool | None
 """What a detail's value may be."""
 
-Details = dict[str, "JsonScalar | list[str]"]
+Details = dict[str, JsonScalar | list[str]]
 """Machine-readable facts beside an error's message, such as the valid names of an option."""
 
 
