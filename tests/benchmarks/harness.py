@@ -15,16 +15,15 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
-from typing import Annotated
 
 import psutil
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from pydantic import Field, TypeAdapter
 
 from tests.acceptance.agent import Agent
 from tests.hosts import stop_host
 from trt_agent_tools.cli.demo_models import transformer
+from trt_agent_tools.model.event_lines import WORKER_EVENT
 from trt_agent_tools.model.events import (
     Hello,
     Origin,
@@ -33,8 +32,6 @@ from trt_agent_tools.model.events import (
     WorkerEvent,
     encode_event,
 )
-
-_EVENT: TypeAdapter[WorkerEvent] = TypeAdapter(Annotated[WorkerEvent, Field(discriminator="type")])
 
 POLL_BOUND_S = 120.0
 
@@ -63,7 +60,7 @@ class Place:
         """Return what the worker of a build has said so far."""
         recorded = (self.state / "builds" / build_id / "events.jsonl").read_bytes()
         whole_lines = recorded[: recorded.rfind(b"\n") + 1].splitlines()
-        return Events([_EVENT.validate_json(line) for line in whole_lines])
+        return Events([WORKER_EVENT.validate_json(line) for line in whole_lines])
 
 
 class Events:

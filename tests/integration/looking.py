@@ -7,11 +7,9 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field, TypeAdapter
-
-from trt_agent_tools.model.events import PROTOCOL, Failed, Inspected, WorkerEvent
+from trt_agent_tools.model.event_lines import WORKER_EVENT
+from trt_agent_tools.model.events import PROTOCOL, Failed, Inspected
 from trt_agent_tools.model.request import InspectOrder
 
 MEMORY_BYTES = 1 << 30
@@ -33,8 +31,6 @@ worker.stdin.flush()
 worker.wait()
 sys.stderr.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
 """
-
-_EVENT: TypeAdapter[WorkerEvent] = TypeAdapter(Annotated[WorkerEvent, Field(discriminator="type")])
 
 
 @dataclass(frozen=True)
@@ -76,6 +72,6 @@ def look(
     lines = done.stdout.splitlines()
     told = [line for line in lines if json.loads(line)["type"] in {"inspected", "failed"}]
     assert len(told) == 1, lines
-    answer = _EVENT.validate_json(told[0])
+    answer = WORKER_EVENT.validate_json(told[0])
     assert isinstance(answer, Inspected | Failed)
     return Look(answer, time.monotonic() - began, int(done.stderr) * 1024)

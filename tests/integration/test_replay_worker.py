@@ -12,13 +12,12 @@ from contextlib import contextmanager
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
 
 import psutil
 import pytest
-from pydantic import Field, TypeAdapter
 
 from trt_agent_tools.model.errors import ErrorCode
+from trt_agent_tools.model.event_lines import WORKER_EVENT
 from trt_agent_tools.model.events import (
     MAX_LINE_BYTES,
     PROTOCOL,
@@ -41,7 +40,6 @@ from trt_agent_tools.model.request import BuildOrder
 
 DATA = Path(__file__).parents[1] / "data"
 LIMIT_S = 20.0
-EVENT: TypeAdapter[WorkerEvent] = TypeAdapter(Annotated[WorkerEvent, Field(discriminator="type")])
 DO = Mapping[str, object]
 
 
@@ -107,7 +105,7 @@ class Worker:
 
     def until(self, found: Callable[[WorkerEvent], bool]) -> WorkerEvent:
         while line := self.next_line():
-            event = EVENT.validate_json(line)
+            event = WORKER_EVENT.validate_json(line)
             if found(event):
                 return event
         raise AssertionError("the channel ended first")
@@ -124,7 +122,7 @@ class Worker:
         return self.process.wait(LIMIT_S)
 
     def events(self) -> list[WorkerEvent]:
-        return [EVENT.validate_json(line) for line in self.lines]
+        return [WORKER_EVENT.validate_json(line) for line in self.lines]
 
     def left_in_folder(self) -> set[str]:
         return {path.name for path in self.output.parent.iterdir()} - {"log", "recording.jsonl"}
@@ -157,7 +155,8 @@ def names(events: list[WorkerEvent]) -> list[tuple[str, int]]:
 
 def test_a_replay_is_a_build_with_all_its_events_in_order_and_an_engine(tmp_path: Path) -> None:
     recorded = [
-        EVENT.validate_json(line) for line in (DATA / "quick.jsonl").read_bytes().splitlines()
+        WORKER_EVENT.validate_json(line)
+        for line in (DATA / "quick.jsonl").read_bytes().splitlines()
     ]
     with replay(tmp_path, "quick.jsonl", engine_bytes=70_000) as worker:
         assert worker.end() == 0
@@ -190,7 +189,7 @@ def test_what_a_worker_records_can_be_played_again(tmp_path: Path) -> None:
             assert worker.end() == 0
             events = worker.events()
         assert names(events) == names(
-            [EVENT.validate_json(line) for line in recording.read_bytes().splitlines()]
+            [WORKER_EVENT.validate_json(line) for line in recording.read_bytes().splitlines()]
         )
         assert worker.output.exists()
 
@@ -318,7 +317,7 @@ def test_garbage_and_half_a_line_break_one_line_each(tmp_path: Path) -> None:
 
 def is_event(line: bytes) -> bool:
     try:
-        EVENT.validate_json(line)
+        WORKER_EVENT.validate_json(line)
     except ValueError:
         return False
     return True
@@ -334,7 +333,7 @@ def test_arbitrary_bytes_a_long_line_and_another_protocol(tmp_path: Path) -> Non
         speed=5,
     ) as worker:
         assert worker.end() == 0
-    good = [EVENT.validate_json(line) for line in worker.lines if is_event(line)]
+    good = [WORKER_EVENT.validate_json(line) for line in worker.lines if is_event(line)]
     assert [e.protocol for e in good if isinstance(e, Hello)] == [PROTOCOL, 2]
     assert max(map(len, worker.lines)) > MAX_LINE_BYTES
     assert any(b"\xff" in line for line in worker.lines)

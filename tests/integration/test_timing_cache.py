@@ -12,13 +12,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
 
 import pytest
 from onnx import TensorProto, helper, save
-from pydantic import Field, TypeAdapter
 
 import trt_agent_tools
+from trt_agent_tools.model.event_lines import WORKER_EVENT
 from trt_agent_tools.model.events import (
     PROTOCOL,
     Goodbye,
@@ -37,7 +36,6 @@ SOURCES = Path(trt_agent_tools.__file__).parent.parent
 LIMIT_S = 30.0
 NAMED = "tensorrt-10.16.1.11-NVIDIA_H200-sm90.timing"
 HEADER = "timing cache of 10.16.1.11 on NVIDIA H200"
-EVENT: TypeAdapter[WorkerEvent] = TypeAdapter(Annotated[WorkerEvent, Field(discriminator="type")])
 
 DRIVER = """
 #include <string.h>
@@ -76,7 +74,7 @@ class Worker:
     def until(self, found: Callable[[WorkerEvent], bool]) -> None:
         assert self._process.stdout
         for line in self._process.stdout:
-            self.events.append(EVENT.validate_json(line))
+            self.events.append(WORKER_EVENT.validate_json(line))
             if found(self.events[-1]):
                 return
         pytest.fail("the worker ended first, or was too late")

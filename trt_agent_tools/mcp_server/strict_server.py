@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, GetPromptResult, InputRequiredResult
 
 from trt_agent_tools.mcp_server.protocol_errors import protocol_error
@@ -20,10 +21,14 @@ class StrictServer(MCPServer[None]):
         self, name: str, arguments: dict[str, Any], context: Context[None, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool; one that there is not is refused as a tool refuses."""
-        known = [tool.name for tool in await self.list_tools()]
-        if name not in known:
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError:
+            # Only now: a list of all tools is made anew each time, and most calls are for one of them.
+            known = [tool.name for tool in await self.list_tools()]
+            if name in known:
+                raise
             return refused(_unknown("tool", name, known))
-        return await super().call_tool(name, arguments, context)
 
     async def get_prompt(
         self,

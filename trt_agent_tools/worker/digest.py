@@ -4,8 +4,9 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from trt_agent_tools.model.errors import ErrorCode
@@ -32,13 +33,8 @@ def digest_file(path: Path) -> FileDigest:
     Raises:
         OSError: it cannot be read.
     """
-    sha256 = hashlib.sha256()
-    size = 0
     with path.open("rb", buffering=0) as file:
-        while chunk := file.read(CHUNK_BYTES):
-            sha256.update(chunk)
-            size += len(chunk)
-    return FileDigest(path=str(path), bytes=size, sha256=sha256.hexdigest())
+        return _digest(path, iter(partial(file.read, CHUNK_BYTES), b""))
 
 
 def digest_opened(file: OpenedFile) -> FileDigest:
@@ -47,12 +43,16 @@ def digest_opened(file: OpenedFile) -> FileDigest:
     Raises:
         OSError: it cannot be read.
     """
+    return _digest(file.path, file.chunks(CHUNK_BYTES))
+
+
+def _digest(path: Path, chunks: Iterable[bytes]) -> FileDigest:
     sha256 = hashlib.sha256()
     size = 0
-    for chunk in file.chunks(CHUNK_BYTES):
+    for chunk in chunks:
         sha256.update(chunk)
         size += len(chunk)
-    return FileDigest(path=str(file.path), bytes=size, sha256=sha256.hexdigest())
+    return FileDigest(path=str(path), bytes=size, sha256=sha256.hexdigest())
 
 
 def digest_together(files: Sequence[OpenedFile], seconds: float) -> str | None:

@@ -153,7 +153,7 @@ class OpenedModel:
         self._descriptors: list[int] = []
         try:
             self.file = self._open_model(identity)
-        except BaseException:
+        except BaseException:  # also an interrupt: nobody else has the descriptors to close
             self.close()
             raise
 

@@ -5,19 +5,16 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated
 
-from pydantic import Field, TypeAdapter
 from typing_extensions import Self
 
+from trt_agent_tools.model.event_lines import WORKER_EVENT
 from trt_agent_tools.model.events import Hello, Ready, WorkerEvent
 from trt_agent_tools.worker.channel import Channel
 from trt_agent_tools.worker.recorder import PhaseRecorder
 from trt_agent_tools.worker.stop import Stop
 
 TIMEOUT_S = 30.0
-
-_EVENT: TypeAdapter[WorkerEvent] = TypeAdapter(Annotated[WorkerEvent, Field(discriminator="type")])
 
 
 class Wire:
@@ -59,7 +56,7 @@ class Wire:
     @property
     def events(self) -> list[WorkerEvent]:
         """What was read, line by line."""
-        return [_EVENT.validate_json(line) for line in self.data.splitlines()]
+        return [WORKER_EVENT.validate_json(line) for line in self.data.splitlines()]
 
     def of_instance(self, instance: int) -> list[WorkerEvent]:
         """Return the events of one phase, in the order in which they were read."""

@@ -2,16 +2,15 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import anyio
 from anyio.abc import ByteReceiveStream
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
+from trt_agent_tools.model.event_lines import WORKER_EVENT
 from trt_agent_tools.model.events import MAX_LINE_BYTES, PROTOCOL, Heartbeat, Hello, WorkerEvent
 from trt_agent_tools.model.untrusted import one_line
 
-_EVENT: TypeAdapter[WorkerEvent] = TypeAdapter(Annotated[WorkerEvent, Field(discriminator="type")])
 _UNKNOWN_TYPE = "union_tag_invalid"
 
 MAX_BAD_LINES = 100
@@ -77,7 +76,7 @@ class EventReader:
             ProtocolError: another version of the protocol, or too many bad lines.
         """
         try:
-            event = _EVENT.validate_json(line)
+            event = WORKER_EVENT.validate_json(line)
         except ValidationError as error:
             if any(detail["type"] == _UNKNOWN_TYPE for detail in error.errors()):
                 return None
